@@ -15,7 +15,7 @@ from fedfloor.data.files import expanded
 from fedfloor.data.files.excerpt import Excerpts
 from fedfloor.data.files.tree import DataFile, files_in, tables
 from fedfloor.drafting import lives
-from fedfloor.drafting.sketch import Decision, changed
+from fedfloor.drafting.sketch import Proposal, changed
 from fedfloor.experiment import Experiment
 from fedfloor.runs import asking
 from fedfloor.runs.asking import Asked
@@ -48,7 +48,7 @@ def of_path(path: Path) -> Asked:
     with suppress(SettingError):  # tables that cannot be read are named below
         every = files_in(source) if source.is_dir() else [DataFile(source, source.name, (), None)]
         files = [file for file in every if file.path.is_file() and file.path.name.casefold().endswith(tables(every))]
-        decision = lives.of_tables(files, data, "", Excerpts(), folder=source.is_dir()) if files else Decision()
+        decision = lives.of_tables(files, data, "", Excerpts(), folder=source.is_dir()) if files else Proposal()
         if decision.notes:
             return asking.of_experiment(config.from_table({"data": changed(data, decision.settings)}))
     return asking.of_path(path)

@@ -21,7 +21,7 @@ from fedfloor.data.kinds import FEW
 from fedfloor.data.reading import ignoring
 from fedfloor.drafting import findings, folders, splits
 from fedfloor.drafting.readable import ignored, task_table
-from fedfloor.drafting.sketch import Decision
+from fedfloor.drafting.sketch import Proposal
 from fedfloor.drafting.training import network_of
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.figures import FALSE_ALARMS, RECONSTRUCTION_ERROR
@@ -37,13 +37,13 @@ MANY = 3  # constant sensors from which they share a sentence
 MOST_SUSPECTS = 12  # sentences on sensors, at most
 
 
-def without(data: Mapping[str, Any], left: Sequence[str]) -> Decision:
+def without(data: Mapping[str, Any], left: Sequence[str]) -> Proposal:
     """Leave columns out of a draft, and their coding."""
     columns = data.get("columns", {})
     categories = {name: how for name, how in columns.get("categories", {}).items() if name not in left}
     others = {role: name for role, name in columns.items() if role != "categories"}
     coding = {"categories": categories} if categories else {}
-    return Decision({"data.columns": {**others, "ignore": ignored(data, left), **coding}})
+    return Proposal({"data.columns": {**others, "ignore": ignored(data, left), **coding}})
 
 
 def on_tails(dataset: Dataset, *, detects: bool) -> list[str]:
@@ -54,21 +54,21 @@ def on_tails(dataset: Dataset, *, detects: bool) -> list[str]:
     return [f"heavy tails (values far beyond most others) of {heavy}: the network applies asinh to its input"]
 
 
-def headline(document: Mapping[str, Any], dataset: Dataset) -> Decision:
+def headline(document: Mapping[str, Any], dataset: Dataset) -> Proposal:
     """Decide on a headline metric without labels if no test sample is an anomaly, unless given.
 
     It is the reconstruction error, or for charts, which have none, the share of alarms.
     """
     tested = np.count_nonzero(np.bincount(dataset.y_test))
     if not isinstance(dataset.task, Reconstruction) or tested > 1 or "headline" in document.get("evaluate", {}):
-        return Decision()
+        return Proposal()
     charts = config.is_exact(document.get("method", {}).get("name"))
     metric = "share of false alarms, if all samples are normal" if charts else "reconstruction error"
     note = (
         f"no test sample is marked as an anomaly: the headline metric is the {metric}; for labels, used only in "
         "evaluations: --set data.columns.label=NAME"
     )
-    return Decision({"evaluate.headline": FALSE_ALARMS if charts else RECONSTRUCTION_ERROR}, [note])
+    return Proposal({"evaluate.headline": FALSE_ALARMS if charts else RECONSTRUCTION_ERROR}, [note])
 
 
 def on_target(data: Mapping[str, Any], dataset: Dataset) -> list[str]:

@@ -33,7 +33,7 @@ from fedfloor.drafting.problems import Mending
 from fedfloor.drafting.profile import ROWS
 from fedfloor.drafting.readable import check_published, roles, with_candidates
 from fedfloor.drafting.samples import forecast, gap, regimes, set_split, trial, windows_of_recordings
-from fedfloor.drafting.sketch import Decision, Given, Sketch, changed
+from fedfloor.drafting.sketch import Given, Proposal, Sketch, changed
 from fedfloor.drafting.text import text_of
 from fedfloor.drafting.training import ROUNDS, on_excess, on_traffic, promise, set_training
 from fedfloor.park.normalise import prepared
@@ -157,17 +157,17 @@ def _set_samples(sketch: Sketch, dataset: Dataset) -> Park:
     # columns: roles, and sensors that are none
     if source.is_dir():
         sketch.notes = [*folders.folder_words(data, source, sketch.data), *sketch.notes]
-    sketch.decide(Decision(notes=on_roles(sketch.data, data) + on_rare_class(sketch.document, data)))
+    sketch.decide(Proposal(notes=on_roles(sketch.data, data) + on_rare_class(sketch.document, data)))
     suspects, left = on_suspects(sketch.data, data, free=not sketch.given.ignored)
     if left:
         sketch.decide(without(sketch.data, left))
 
     # windows and scales
-    ahead = forecast(sketch) if data.task.ahead else Decision()
+    ahead = forecast(sketch) if data.task.ahead else Proposal()
     sketch.set(ahead.settings)
     sketch.decide(gap(sketch))
     target = on_target(sketch.data, sketch.park().dataset)
-    sketch.decide(Decision(notes=[*target, *suspects, *ahead.notes]))
+    sketch.decide(Proposal(notes=[*target, *suspects, *ahead.notes]))
     sketch.decide(regimes(sketch))
     tried = trial(sketch)
     sketch.decide(tried)

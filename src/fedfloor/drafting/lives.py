@@ -20,7 +20,7 @@ from fedfloor.drafting.candidates import PLACES
 from fedfloor.drafting.outcomes import FAILED, RUNNING
 from fedfloor.drafting.profile import first_rows
 from fedfloor.drafting.sensors import coded
-from fedfloor.drafting.sketch import Decision
+from fedfloor.drafting.sketch import Proposal
 
 RISES = 0.9  # share of the steps between rows in which a clock or counter rises, at least
 STATES = 8  # texts of a column of states, at most
@@ -54,7 +54,7 @@ ENDED = re.compile(r"(has_)?(failed|failure|event|died|dead|broken|observed|ausg
 CENSORED = re.compile(r"(is_)?(censored|(still_)?running|alive|in_service|läuft(_noch)?)")
 
 
-def lives(tables: Sequence[Excerpt], data: Mapping[str, Any], keeper: str, *, asked: bool) -> Decision:
+def lives(tables: Sequence[Excerpt], data: Mapping[str, Any], keeper: str, *, asked: bool) -> Proposal:
     """Decide on the roles of tables with a life per row, as keys of ``[data]``; on nothing for other tables.
 
     Such a table has a time or two dates of a life, and a column that says which lives ended: with two texts, of which
@@ -74,13 +74,13 @@ def lives(tables: Sequence[Excerpt], data: Mapping[str, Any], keeper: str, *, as
     machines = [name for name in free if all(_names_machines(name, table.cells(name)) for table in alike)]
     sites = [name for name in names if _is_site(name)]
     if any(_recorded(table, [name, *sites]) for table in alike for name in machines):
-        return Decision()
+        return Proposal()
     life = columns.get("life") or _life(free, cells, data)
     ending = _ending(free, cells, columns.get("label"))
     if asked and life is not None and ending is None and "ended" not in data:
         _check_states(free, cells, columns.get("label"))
     if life is None or (ending is None and not asked):
-        return Decision()
+        return Proposal()
     sentences = [] if "life" in columns else [_of_life(life)]
     columns |= {"life": life}
     settings: dict[str, Any] = {}
@@ -114,7 +114,7 @@ def lives(tables: Sequence[Excerpt], data: Mapping[str, Any], keeper: str, *, as
     columns |= kinds.settings
     keeping = _keeper(machines, cells, data, columns, keeper)
     settings |= {**until.settings, **keeping.settings}
-    return Decision(settings, [*sentences, *until.notes, *kinds.notes, *keeping.notes])
+    return Proposal(settings, [*sentences, *until.notes, *kinds.notes, *keeping.notes])
 
 
 def _names_machines(name: str, cells: Sequence[str]) -> bool:
@@ -252,11 +252,11 @@ def _entry(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> dict[str,
     return {} if name is None else {"entry": name}
 
 
-def _until(life: str, cells: Mapping[str, Sequence[str]], data: Mapping[str, Any]) -> Decision:
+def _until(life: str, cells: Mapping[str, Sequence[str]], data: Mapping[str, Any]) -> Proposal:
     """Decide on the last date of the table as the end of lives without one."""
     parts = parts_of(life)
     if life in cells or len(parts) != 2 or "until" in data or all(map(str.strip, cells[parts[1]])):
-        return Decision()
+        return Proposal()
     dated = [
         (found[1][0], text)
         for name in parts
@@ -264,16 +264,16 @@ def _until(life: str, cells: Mapping[str, Sequence[str]], data: Mapping[str, Any
         if (found := moment(text, data.get("time_format")))
     ]
     if not dated:
-        return Decision()
+        return Proposal()
     until = max(dated)[1]
     note = (
         f"where '{parts[1]}' is empty, the machine was observed until {until}, the last date of the table; "
         "another: --set 'data.until=\"DATE\"'"
     )
-    return Decision({"until": until}, [note])
+    return Proposal({"until": until}, [note])
 
 
-def _kinds(free: Sequence[str], cells: Mapping[str, Sequence[str]], columns: Mapping[str, Any]) -> Decision:
+def _kinds(free: Sequence[str], cells: Mapping[str, Sequence[str]], columns: Mapping[str, Any]) -> Proposal:
     """Make sensors of columns with a few texts, such as a kind of machine, of which a life depends, as keys of columns.
 
     Tables of lives are short, so that :data:`LEAST` rows of a text suffice on average.
@@ -289,7 +289,7 @@ def _kinds(free: Sequence[str], cells: Mapping[str, Sequence[str]], columns: Map
         if LEAST * many <= len(known) and not is_time(known, None, numbers=False):
             codings[name] = coded(known)
             notes.append(f"'{name}' is a kind of machine or place, by its {many} texts, on which lives may depend")
-    return Decision({"categories": {**columns.get("categories", {}), **codings}} if codings else {}, notes)
+    return Proposal({"categories": {**columns.get("categories", {}), **codings}} if codings else {}, notes)
 
 
 def _keeper(
@@ -298,7 +298,7 @@ def _keeper(
     data: Mapping[str, Any],
     columns: Mapping[str, Any],
     keeper: str,
-) -> Decision:
+) -> Proposal:
     """Take the column of sites or lines, or the file, for the device, because a machine has few rows.
 
     The column of machines names recordings, of a row each.
@@ -318,7 +318,7 @@ def _keeper(
         settings = {"device": keeper} if keeper == "file" else {}
         notes = [f"each {keeper} is taken for a device, which keeps the lives of its machines"]
     else:
-        return Decision({"columns": columns})
+        return Proposal({"columns": columns})
     names = [name for name in machines if name != columns.get("device")]
     if names and "run" not in columns:
         columns = {**columns, "run": names.pop(0)}
@@ -326,17 +326,17 @@ def _keeper(
     if names:
         columns = {**columns, "ignore": [*columns.get("ignore", ()), *names]}
         notes.append(f"{', '.join(map(repr, names))}: more names of machines, and left out")
-    return Decision({**settings, "columns": columns}, notes)
+    return Proposal({**settings, "columns": columns}, notes)
 
 
 def of_tables(
     files: Sequence[DataFile], data: Mapping[str, Any], task: str, excerpts: Excerpts, *, folder: bool
-) -> Decision:
+) -> Proposal:
     """Decide on the roles of tables with a life per row, unless another task or recordings are asked for."""
     if task not in ("", "survival") or data.get("remaining"):
-        return Decision()
+        return Proposal()
     tables = [table for table in first_rows([file.path for file in files], data, excerpts) if table.first]
     if not tables or (folder and len(files[0].folders) > 1):  # where labels, too, may be folders
-        return Decision()
+        return Proposal()
     keeper = ("folder" if files[0].folders else "file") if folder else ""
     return lives(tables, data, keeper, asked=task == "survival")

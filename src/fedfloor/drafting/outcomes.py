@@ -10,7 +10,7 @@ from typing import Any
 from fedfloor.data.kinds import CALLED, answers, kind_of, normal_of
 from fedfloor.data.roles import profiles_of
 from fedfloor.drafting.profile import TableProfile
-from fedfloor.drafting.sketch import Decision
+from fedfloor.drafting.sketch import Proposal
 
 FAILED = re.compile(r"fail(ed|ure)?|broken|dead|event|eol|end.of.life|ausgefallen|ausfall|defekt", re.IGNORECASE)
 RUNNING = re.compile(
@@ -20,7 +20,7 @@ RUNNING = re.compile(
 )  # of a recording that does not end in failure
 
 
-def marks(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[str, Any], *, judged: bool) -> Decision:
+def marks(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[str, Any], *, judged: bool) -> Proposal:
     """Leave out columns that mark anomalies, but keep the first as the label for evaluation.
 
     :func:`~fedfloor.data.kinds.kind_of` decides. As a sensor such a column would reveal the anomalies. If its name has
@@ -52,10 +52,10 @@ def marks(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[str,
         )
     if sentences:
         settings |= {"columns": _without(columns, "categories") | _coded_but(columns, marked)}
-    return Decision(settings, sentences)
+    return Proposal(settings, sentences)
 
 
-def endings(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[str, Any]) -> Decision:
+def endings(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[str, Any]) -> Proposal:
     """Take the column that separates recordings to failure from those that still run for the label.
 
     Such a column has two texts: one for each recording, of which one matches :data:`FAILED` or :data:`RUNNING`; or one
@@ -83,12 +83,12 @@ def endings(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[st
             rest |= _coded_but(columns, [name])
             which = "" if each else "last "
             note = f"recordings whose {which}'{name}' is not '{failed[0]}' still run and are left out"
-            return Decision({"columns": rest | {"label": name}, "ended": failed[0]}, [note])
+            return Proposal({"columns": rest | {"label": name}, "ended": failed[0]}, [note])
     note = (
         "each recording is taken to end in failure; where some still run, name the column that distinguishes them, and "
         "its text for a failure: --set data.columns.label=NAME --set data.ended=TEXT"
     )
-    return Decision(notes=[note])
+    return Proposal(notes=[note])
 
 
 def _without(columns: Mapping[str, Any], *roles: str) -> dict[str, Any]:

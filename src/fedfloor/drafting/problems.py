@@ -14,7 +14,7 @@ from fedfloor.data.reading import Problem
 from fedfloor.drafting import folders, splits
 from fedfloor.drafting.candidates import separating
 from fedfloor.drafting.readable import MOST_WINDOWS, SHORTEST, WINDOW, ignored, task_of, windows_note
-from fedfloor.drafting.sketch import Decision, Sketch
+from fedfloor.drafting.sketch import Proposal, Sketch
 
 PASSES = 8  # over the data, each of which may tell problems that an earlier one hid
 
@@ -66,30 +66,30 @@ class Mending:
         note = windows_note(data["window"]["length"])
         if step > 1:
             note += f"; one begins every {step} rows, for at most {MOST_WINDOWS:,} in training"
-        self.sketch.decide(Decision({"data.window.step": step}, [note]))
+        self.sketch.decide(Proposal({"data.window.step": step}, [note]))
         return step == 1
 
 
-def _measure(draft: Mending, problem: Problem) -> Decision | None:
+def _measure(draft: Mending, problem: Problem) -> Proposal | None:
     """Predict the number."""
     if "task" in draft.sketch.data:
         return None
     several = problem.text.partition("'data.bins=")[2].partition("'")[0] or "[EDGE, …]"
     note = f"the label is a number and is predicted as a number; for classes of its ranges: --set 'data.bins={several}'"
-    return Decision({"data.task": {"kind": "regression"}}, [note])
+    return Proposal({"data.task": {"kind": "regression"}}, [note])
 
 
-def _unlisted(draft: Mending, problem: Problem) -> Decision | None:
+def _unlisted(draft: Mending, problem: Problem) -> Proposal | None:
     """Make a sensor for each text, where there are texts beyond the rows or tables that the guess examined."""
     (name,) = problem.columns
     if name in draft.sketch.given.coded:
         return None
     few = f"'{name}' holds a few texts"
     codings = {**draft.sketch.data["columns"]["categories"], name: "one-hot"}
-    return Decision({"data.columns.categories": codings}, [f"{few}: a sensor for each (one-hot)"], withdraws=few)
+    return Proposal({"data.columns.categories": codings}, [f"{few}: a sensor for each (one-hot)"], withdraws=few)
 
 
-def _times(draft: Mending, problem: Problem) -> Decision | None:
+def _times(draft: Mending, problem: Problem) -> Proposal | None:
     """Leave out a column of dates that was guessed to be the time, unless its name is clear."""
     data = draft.sketch.data
     name = data.get("columns", {}).get("time", "")
@@ -103,10 +103,10 @@ def _times(draft: Mending, problem: Problem) -> Decision | None:
         f"'data.columns.time={name}' --set data.sort=true"
     )
     settings = {"data.columns.ignore": ignored(data, [name]), "data.columns.time": ""}
-    return Decision(settings, [note], withdraws=f"'{name}' is taken for the time")
+    return Proposal(settings, [note], withdraws=f"'{name}' is taken for the time")
 
 
-def _empty(draft: Mending, problem: Problem) -> Decision | None:
+def _empty(draft: Mending, problem: Problem) -> Proposal | None:
     """Leave the sensors out."""
     data = draft.sketch.data
     if data.get("columns", {}).get("values"):
@@ -114,24 +114,24 @@ def _empty(draft: Mending, problem: Problem) -> Decision | None:
     names = ", ".join(map(repr, problem.columns))
     hold = "hold" if len(problem.columns) > 1 else "holds"
     note = f"{names} {hold} no value in any row and is ignored"
-    return Decision({"data.columns.ignore": ignored(data, problem.columns)}, [note])
+    return Proposal({"data.columns.ignore": ignored(data, problem.columns)}, [note])
 
 
-def _missing(draft: Mending, problem: Problem) -> Decision:
+def _missing(draft: Mending, problem: Problem) -> Proposal:
     """Carry the last value on where rows have times, otherwise take the mean."""
     carried = problem.carried and draft.sketch.data.get("columns", {}).get("time") != ""
     comment = f"{problem.count:,} missing; or " + ('"mean", "drop"' if carried else '"drop"')
-    return Decision({"data.missing": "previous" if carried else "mean"}, comments={"data.missing": comment})
+    return Proposal({"data.missing": "previous" if carried else "mean"}, comments={"data.missing": comment})
 
 
-def _short(draft: Mending, problem: Problem) -> Decision | None:
+def _short(draft: Mending, problem: Problem) -> Proposal | None:
     """Take windows of half the longest possible length, unless windows are given."""
     if not draft.free or problem.count <= SHORTEST:
         return None
-    return Decision({"data.window.length": max(SHORTEST, problem.count // 2)})
+    return Proposal({"data.window.length": max(SHORTEST, problem.count // 2)})
 
 
-def _small(draft: Mending, problem: Problem) -> Decision | None:  # noqa: ARG001
+def _small(draft: Mending, problem: Problem) -> Proposal | None:  # noqa: ARG001
     """Test on whole devices, if rows left are predicted and no split is given."""
     data = draft.sketch.data
     if "split" in data or "test" in data or not data.get("remaining"):
@@ -140,10 +140,10 @@ def _small(draft: Mending, problem: Problem) -> Decision | None:  # noqa: ARG001
         "split: by device (whole devices, excluded from training), because by time the ends of short "
         "recordings have no test sample"
     )
-    return Decision({"data.split": {"kind": "device"}}, [note])
+    return Proposal({"data.split": {"kind": "device"}}, [note])
 
 
-def _one_class(draft: Mending, problem: Problem) -> Decision | None:  # noqa: ARG001
+def _one_class(draft: Mending, problem: Problem) -> Proposal | None:  # noqa: ARG001
     """Take a split whose training rows have several classes, if there is one and none is given."""
     sketch = draft.sketch
     data = sketch.data
@@ -154,11 +154,11 @@ def _one_class(draft: Mending, problem: Problem) -> Decision | None:  # noqa: AR
         split, dataset = splits.drawn(kind, lambda split: sketch.dataset({"data.split": dict(split)}))
         if dataset is not None:
             note = f"{splits.words(split)}, because by time the training rows have one class"
-            return Decision({"data.split": split}, [note])
+            return Proposal({"data.split": split}, [note])
     return None
 
 
-SOLVED: dict[str, Callable[[Mending, Problem], Decision | None]] = {
+SOLVED: dict[str, Callable[[Mending, Problem], Proposal | None]] = {
     "measure": _measure,
     "unlisted": _unlisted,
     "times": _times,

@@ -20,7 +20,7 @@ from fedfloor.data.sources import SOURCES
 from fedfloor.drafting import folders, guess, lives, outcomes
 from fedfloor.drafting.candidates import candidates
 from fedfloor.drafting.profile import TableProfile
-from fedfloor.drafting.sketch import Decision, changed
+from fedfloor.drafting.sketch import Proposal, changed
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import TASKS
 from fedfloor.tasks.task import Task
@@ -60,11 +60,11 @@ def with_candidates(lack: NoColumnError, data: Mapping[str, Any], excerpts: Exce
     )
 
 
-def roles(data: Mapping[str, Any], path: Path, excerpts: Excerpts) -> Decision:
+def roles(data: Mapping[str, Any], path: Path, excerpts: Excerpts) -> Proposal:
     """Decide on the rows above a table's header and the probable roles of its columns."""
     files = _tables(data, path)
     if not files:
-        return Decision()
+        return Proposal()
     folder = path.is_dir()
     table = files[0].path
     above = [] if "skip" in data else excerpts.preamble(table, data)
@@ -88,16 +88,16 @@ def roles(data: Mapping[str, Any], path: Path, excerpts: Excerpts) -> Decision:
         raise SettingError(f"{place}{error}", key=error.key) from error
 
     # what ends a recording, and what marks anomalies
-    ends = Decision()
+    ends = Proposal()
     if data.get("remaining") and "ended" not in data:
         ends = outcomes.endings(profile, data, guessed.settings)
     guessed = replace(guessed, settings=changed(guessed.settings, ends.settings))
     notes = [*notes, *of_lives.notes, *guess.words(guessed, data), *ends.notes]
-    marks = Decision()
+    marks = Proposal()
     if (task := task_of(data)).kind == "reconstruction" or task.ahead:
         marks = outcomes.marks(profile, data, guessed.settings, judged=not task.ahead)
     settings = skip | dict(of_lives.settings) | changed(guessed.settings, marks.settings)
-    return Decision({f"data.{key}": value for key, value in settings.items()}, [*notes, *marks.notes])
+    return Proposal({f"data.{key}": value for key, value in settings.items()}, [*notes, *marks.notes])
 
 
 def _tables(data: Mapping[str, Any], path: Path) -> list[DataFile]:

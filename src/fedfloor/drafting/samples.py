@@ -17,7 +17,7 @@ from fedfloor.data.files.tree import named
 from fedfloor.data.pace import pace_of
 from fedfloor.drafting import findings, splits
 from fedfloor.drafting.readable import MOST_WINDOWS, SHORTEST, WINDOW, task_table, windows_note
-from fedfloor.drafting.sketch import Decision, Sketch
+from fedfloor.drafting.sketch import Proposal, Sketch
 from fedfloor.runs import trials
 from fedfloor.tasks.classification import CLASSIFICATION
 
@@ -31,10 +31,10 @@ def set_split(sketch: Sketch, dataset: Dataset) -> None:
     split, sentences = splits.propose(
         dataset, sketch.data, sketch.source, lambda split: sketch.dataset({"data.split": dict(split)})
     )
-    sketch.decide(Decision({"data.split": split} if split else {}, sentences))
+    sketch.decide(Proposal({"data.split": split} if split else {}, sentences))
 
 
-def forecast(sketch: Sketch) -> Decision:
+def forecast(sketch: Sketch) -> Proposal:
     """Exclude calendar columns and categories from the forecast, and decide on windows of a period, unless set."""
     dataset = sketch.park().dataset
     task = task_table(sketch.data)
@@ -51,10 +51,10 @@ def forecast(sketch: Sketch) -> Decision:
         return replace(recurring, notes=[*notes, *recurring.notes])
     if not sketch.given.window:
         notes.append(windows_note(sketch.data["window"]["length"]))
-    return Decision(settings, notes)
+    return Proposal(settings, notes)
 
 
-def _recurring(sketch: Sketch, dataset: Dataset, task: Mapping[str, Any], rows: int) -> Decision | None:
+def _recurring(sketch: Sketch, dataset: Dataset, task: Mapping[str, Any], rows: int) -> Proposal | None:
     """Return windows of a period and its season; None if there are too few rows for them."""
     length = max(rows, WINDOW)
     settings = {"data.task": {**task, "season": rows}, "data.window": {"length": length, "step": 1}}
@@ -69,30 +69,30 @@ def _recurring(sketch: Sketch, dataset: Dataset, task: Mapping[str, Any], rows: 
         f"values recur after {rows} rows, therefore windows have {length} rows, and the value of a season "
         "before is a reference: --set data.task.season=N --set data.window.length=N for others"
     )
-    return Decision(settings, notes)
+    return Proposal(settings, notes)
 
 
-def gap(sketch: Sketch) -> Decision:
+def gap(sketch: Sketch) -> Proposal:
     """Decide on the longest step within windows, unless set, where recordings have holes."""
     dataset = sketch.park().dataset
     data = sketch.data
     if "window" not in data or "gap_s" in data or dataset.time is None or dataset.inputs.kind != "table":
-        return Decision()
+        return Proposal()
     rows = sketch.dataset({"data.window": {"length": 1, "step": 1}})
     time = cast(np.ndarray, rows.time)
     owner = np.zeros(len(rows.y), np.int32) if rows.owner is None else rows.owner
     pace = pace_of(time, owner if rows.run is None else rows.run, owner)
     holes = () if pace is None else pace.holes()
     if pace is None or not len(holes):
-        return Decision()
+        return Proposal()
     settings = {"data.gap_s": pace.gap}
     if not _suits(sketch, settings):  # the parts are too short for windows
-        return Decision()
+        return Proposal()
     note = (
         f"recordings have holes (steps above {pace.gap:g} s: {len(holes)}, the longest {max(holes):g} s), which "
         "windows do not cross: data.gap_s, as for buffers of sensors"
     )
-    return Decision(settings, [note])
+    return Proposal(settings, [note])
 
 
 def _suits(sketch: Sketch, settings: Mapping[str, Any]) -> bool:
@@ -104,41 +104,41 @@ def _suits(sketch: Sketch, settings: Mapping[str, Any]) -> bool:
     return True
 
 
-def windows_of_recordings(sketch: Sketch) -> Decision:
+def windows_of_recordings(sketch: Sketch) -> Proposal:
     """Decide on windows, unless set, if each recording has a single class."""
     dataset = sketch.park().dataset
     if "window" in sketch.data or dataset.run is None or dataset.task != CLASSIFICATION:
-        return Decision()
+        return Proposal()
     rows = np.unique(dataset.run, return_counts=True)[1]
     several = len(np.unique(np.stack([dataset.run, dataset.y]), axis=1).T) > len(rows)
     if dataset.inputs.kind != "table" or several or rows.min() < 2 * WINDOW:
-        return Decision()
+        return Proposal()
     settings = {"data.window": {"length": WINDOW, "step": math.ceil(len(dataset.y) / MOST_WINDOWS)}}
     if not _suits(sketch, settings):  # too few rows for windows
-        return Decision()
+        return Proposal()
     order = "" if dataset.time is not None else ", whose order is taken for the time"
     note = (
         f"each recording has a single class, therefore samples are windows of {WINDOW} rows{order}; longer ones may be "
         "better: --set data.window.length=N (1 for single rows)"
     )
-    return Decision(settings, [note])
+    return Proposal(settings, [note])
 
 
-def regimes(sketch: Sketch) -> Decision:
+def regimes(sketch: Sketch) -> Proposal:
     """Decide on normalisation by operating regime if sensors depend on regimes."""
     dataset = sketch.measured().dataset
     proposal = None if "normalise" in sketch.data or dataset.task.ahead else findings.regimes(dataset)
     if proposal is None:
-        return Decision()
+        return Proposal()
     columns, many = proposal
     note = (
         f"operating regimes: {many}, by the levels of {', '.join(columns)}. Most sensors depend on them and are "
         "therefore normalised within each regime; for one scale for all rows: --set data.normalise=standard"
     )
-    return Decision({"data.normalise": {"kind": "regime", "columns": columns, "regimes": many}}, [note])
+    return Proposal({"data.normalise": {"kind": "regime", "columns": columns, "regimes": many}}, [note])
 
 
-def trial(sketch: Sketch) -> Decision:
+def trial(sketch: Sketch) -> Proposal:
     """Decide on windows and normalisation by device, unless set, where a trial shows a gain.
 
     Windows are tried if what is predicted lasts for many rows in order.
@@ -147,7 +147,7 @@ def trial(sketch: Sketch) -> Decision:
     data = sketch.data
     dataset = park.dataset
     if dataset.inputs.kind != "table" or dataset.task.ahead:
-        return Decision()
+        return Proposal()
 
     # windows, if they can be made
     ordered = dataset.time is not None or "run" in data.get("columns", {})
@@ -181,7 +181,7 @@ def trial(sketch: Sketch) -> Decision:
             f"{lasts}, and a window of several rows may be more informative than a single row: --set "
             f"'data.window={{length={window['length']},step=1}}'"
         )
-    return Decision(settings, notes)
+    return Proposal(settings, notes)
 
 
 def _slow(dataset: Dataset) -> str:

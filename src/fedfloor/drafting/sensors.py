@@ -28,7 +28,7 @@ SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein"
 
 
 @dataclass(frozen=True)
-class Sensors:
+class SensorColumns:
     """What columns beside the roles are.
 
     Args:
@@ -44,7 +44,7 @@ class Sensors:
 
 def sensors_of(
     profile: TableProfile, given: Mapping[str, Any], columns: Mapping[str, Any], roles: Mapping[str, str]
-) -> Sensors:
+) -> SensorColumns:
     """Return what the columns are that have none of the roles; ``columns`` are those set so far.
 
     Raises:
@@ -54,7 +54,7 @@ def sensors_of(
     free = _free(table, columns, roles)
     decimal, mark, settings = _marks_in_numbers(profile, free, given, columns)
     if columns.get("values"):
-        return Sensors(columns, settings, {})
+        return SensorColumns(columns, settings, {})
 
     # columns of texts, numbers of rows, and qualities
     profiles = profiles_of(table, free, roles, decimal, mark)
@@ -86,7 +86,7 @@ def sensors_of(
     evidence = {name: kinds[name].evidence + (makes if name in judged.values() else "") for name in left}
     coding = {"categories": {**columns.get("categories", {}), **few}} if few else {}
     ignored = {"ignore": [*columns.get("ignore", ()), *evidence]} if evidence else {}
-    return Sensors({**columns, **coding, **ignored}, settings, evidence)
+    return SensorColumns({**columns, **coding, **ignored}, settings, evidence)
 
 
 def _free(table: Excerpt, columns: Mapping[str, Any], roles: Mapping[str, str]) -> list[str]:

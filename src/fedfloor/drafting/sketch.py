@@ -22,7 +22,7 @@ KEPT = 4  # parks that are kept, of those tried
 
 
 @dataclass(frozen=True)
-class Decision:
+class Proposal:
     """What a draft sets, and why.
 
     Args:
@@ -132,8 +132,8 @@ class Sketch:
         """Change the document, see :func:`changed`."""
         self.document = changed(self.document, settings)
 
-    def decide(self, decision: Decision) -> None:
-        """Take a decision."""
+    def decide(self, decision: Proposal) -> None:
+        """Take a proposal: its settings, notes and comments."""
         self.set(decision.settings)
         if decision.withdraws:
             self.notes = [note for note in self.notes if not note.startswith(decision.withdraws)]

@@ -13,7 +13,7 @@ from fedfloor.base.names import count
 from fedfloor.data.dataset import Dataset
 from fedfloor.drafting import findings
 from fedfloor.drafting.readable import MOST_WINDOWS, WINDOW
-from fedfloor.drafting.sketch import Decision, Sketch
+from fedfloor.drafting.sketch import Proposal, Sketch
 from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.park.described import raw_bytes
 from fedfloor.park.normalise import DeviceNormaliser, normaliser
@@ -101,7 +101,7 @@ def set_training(sketch: Sketch, park: Park, *, detects: bool) -> list[str]:
     return [*notes]
 
 
-def _forest(sketch: Sketch, park: Park) -> Decision:
+def _forest(sketch: Sketch, park: Park) -> Proposal:
     """Decide on the share of features, the number of trees and their end, unless given.
 
     The statistics of a window resemble each other: trees that use some of them differ, as those of a random forest.
@@ -129,7 +129,7 @@ def _forest(sketch: Sketch, park: Park) -> Decision:
     settings = {"columns": share, "trees": trees, **given}
     usual = {"columns": 1.0, "trees": TREES}
     chosen = {key: value for key, value in settings.items() if key in given or value != usual[key]}
-    return Decision(stop | ({"methods.boosting": chosen} if chosen else {}), notes)
+    return Proposal(stop | ({"methods.boosting": chosen} if chosen else {}), notes)
 
 
 def _rounds_of_trees(document: Mapping[str, Any], data: Dataset) -> int:
@@ -156,14 +156,14 @@ def _stop(sketch: Sketch, every: int) -> dict[str, Any]:
     return stop
 
 
-def promise(sketch: Sketch, park: Park) -> Decision:
+def promise(sketch: Sketch, park: Park) -> Proposal:
     """Hold out as many samples, unless their share is given, as what the task promises needs.
 
     Raises:
         SettingError: no share suffices.
     """
     if park.dataset.task.promised is None:
-        return Decision()
+        return Proposal()
     evaluate = sketch.document.get("evaluate", {})
     shares = [evaluate["validation"]] if "validation" in evaluate else HELD_OUT
     for share in shares:
@@ -177,8 +177,8 @@ def promise(sketch: Sketch, park: Park) -> Decision:
             if share in (evaluate.get("validation"), HELD_OUT[0]):
                 break
             note = f"{share:.0%} of the training samples are held out, from which the promise of the task comes"
-            return Decision({"evaluate": evaluate | {"validation": share}}, [note])
-    return Decision({"evaluate": evaluate})
+            return Proposal({"evaluate": evaluate | {"validation": share}}, [note])
+    return Proposal({"evaluate": evaluate})
 
 
 def on_traffic(document: dict[str, Any], park: Park) -> list[str]:
