@@ -15,6 +15,7 @@ from fedfloor.base.outside import blamed
 from fedfloor.cli import benchmarking, catalog, costs, deploying, look, predicting, releasing, train
 from fedfloor.cli.examples import epilog
 from fedfloor.cli.groups import CommandGroup, PanelGroup
+from fedfloor.runs.terminal import log_to_stderr, say
 
 typer.core.HAS_RICH = False  # help is plain text, without escapes for Rich
 
@@ -139,10 +140,10 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        print(f"fedfloor {__version__}")
+        say(f"fedfloor {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        say(context.get_help())
 
 
 for _commands in PANELS.values():
@@ -151,22 +152,20 @@ for _commands in PANELS.values():
 
 def main() -> None:
     """Run the command line; errors that a user can correct are shown without a traceback."""
-    from fedfloor.runs.terminal import log_to_stderr, printable
-
     log_to_stderr()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a character missing in the terminal must not end a command
     try:
         app()
     except FedfloorError as error:
-        print(printable(f"error: {error}"), file=sys.stderr)
+        say(f"error: {error}", aside=True)
         sys.exit(error.exit_code)
     except MemoryError as error:
-        print(f"error: out of memory ({error}). Use fewer devices, or fewer samples per device.", file=sys.stderr)
+        say(f"error: out of memory ({error}). Use fewer devices, or fewer samples per device.", aside=True)
         sys.exit(1)
     except (Exception, SystemExit) as error:
         own = blamed(error)
         if own is None:
             raise
-        print(printable(f"error: {own}"), file=sys.stderr)
+        say(f"error: {own}", aside=True)
         sys.exit(own.exit_code)

@@ -14,7 +14,7 @@ from fedfloor.base.errors import SettingError
 from fedfloor.cli import shared
 from fedfloor.cli.examples import epilog
 from fedfloor.cli.options import Json, Ranks
-from fedfloor.runs.terminal import show
+from fedfloor.runs.terminal import say, show
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
@@ -73,7 +73,7 @@ def benchmark(
         document, whole = bench.run(given, names, shared.numbers("seeds", seeds), out, size, _progress)
     _show(document, given, file, page, as_json=as_json)
     if not whole:
-        print("stopped. The same command continues.", file=sys.stderr)
+        say("stopped. The same command continues.", aside=True)
         raise typer.Exit(130)
 
 
@@ -106,7 +106,7 @@ def _check(file: Path, given: Mapping[str, Experiment], many: int, ranks: int, *
 def _progress(label: str, line: Line) -> None:
     name, value = line.headline
     if value is not None:
-        print(f"{label}: round {line.round}, {name} {value:.4f}", file=sys.stderr)
+        say(f"{label}: round {line.round}, {name} {value:.4f}", aside=True)
 
 
 ROOT = Path(__file__).parents[3]

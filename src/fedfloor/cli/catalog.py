@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -18,7 +17,7 @@ from fedfloor.base.errors import SettingError, unknown
 from fedfloor.base.names import count
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Overwrite
-from fedfloor.runs.terminal import downloads, show
+from fedfloor.runs.terminal import downloads, say, show
 
 Zone = Annotated[
     str | None, typer.Option("--zone", metavar="ZONE", help="Time zone of times without one: Europe/Berlin.")
@@ -59,7 +58,7 @@ def methods(
     if as_json:
         show(settings, as_json=True, method=name, card=text)
     else:
-        print(f"{name}\n\n{text}\n")
+        say(f"{name}\n\n{text}\n")
         rows = [row if row["default"] is None else row | {"default": written(row["default"])} for row in settings]
         show(rows, as_json=False, title=f"settings, in [methods.{name}]")
 
@@ -129,7 +128,7 @@ def models(
     if as_json:
         show(layers, as_json=True, model=name, card=card, **facts)
         return
-    print(f"{name}\n\n{card}".rstrip())
+    say(f"{name}\n\n{card}".rstrip())
     show([facts], as_json=False)
     show(layers, as_json=False, title="layers with trained parameters")
 
@@ -190,7 +189,7 @@ def get(
         with downloads() as follow:
             rows = download.get(name, root, mirror=mirror, force=force, follow=follow)
     except KeyboardInterrupt:
-        print("stopped: complete files are kept; the same command downloads the rest.", file=sys.stderr)
+        say("stopped: complete files are kept; the same command downloads the rest.", aside=True)
         raise typer.Exit(130) from None
     short = [{key: row[key] for key in ("file", "bytes", "state")} for row in rows]
     show(rows if as_json else short, as_json=as_json, after=[f"folder: {Path(str(rows[0]['where'])).parent}"])

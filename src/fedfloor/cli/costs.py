@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from fedfloor.base.names import NUMBERED, Names, count
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, Json, Methods, OwnCode, Set
 from fedfloor.cli.shared import note
-from fedfloor.runs.terminal import counted, show
+from fedfloor.runs.terminal import counted, say, show
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
@@ -99,7 +98,7 @@ def _price_runs(
     runs = [run.folder for run in recorded]
     free = [run.method for run in recorded if forecast.sends_nothing(config.read(run.folder / "experiment.toml"))]
     _note_free(free)
-    copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: print(copy, file=sys.stderr))
+    copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: say(copy, aside=True))
     shared.summary(copies, out / "report.html", target, as_json=as_json, at=budget)
 
 
@@ -246,16 +245,16 @@ def links(
         flat = [{"table": key, **row} for key, table in rows.items() for row in table]
         show(flat, as_json=True, **plain, sources={key: part.get("source", "") for key, part in parts.items()})
         return
-    print(f"{plain.pop('name')}: {plain.pop('about', '')}".rstrip(": "))
+    say(f"{plain.pop('name')}: {plain.pop('about', '')}".rstrip(": "))
     for key, value in plain.items():
-        print(f"{key} = {value}")
+        say(f"{key} = {value}")
     for key, part in parts.items():
-        print(f"\n[network.{key}]")
+        say(f"\n[network.{key}]")
         if rows[key]:
             show([{"key": row["key"], "value": str(row["value"])} for row in rows[key]], as_json=False)
-        print(textwrap.fill(part.get("source") or "not given", WIDTH, initial_indent="  source: ",
+        say(textwrap.fill(part.get("source") or "not given", WIDTH, initial_indent="  source: ",
                             subsequent_indent="    "))  # fmt: skip
-    print("\nChange a value with --set network.TABLE.KEY=VALUE.")
+    say("\nChange a value with --set network.TABLE.KEY=VALUE.")
 
 
 def _line(name: str, network: NetworkProfile, *, as_json: bool) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +20,7 @@ from fedfloor.cli import shared
 from fedfloor.cli.look import watched
 from fedfloor.cli.options import File, Json, Resume, Set, Stop
 from fedfloor.cli.shared import note, termination
-from fedfloor.runs.terminal import losses, printable, progress, show
+from fedfloor.runs.terminal import losses, printable, progress, say, show
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -75,7 +74,7 @@ def provision(
         if as_json:
             show([{"fault": one} for one in faults], as_json=True)
         else:
-            print("\n".join(faults) or f"{check}: no faults.")
+            say("\n".join(faults) or f"{check}: no faults.")
         raise typer.Exit(1 if faults else 0)
     if park is None:
         raise SettingError("provision needs a park file: fedfloor park provision PARK.toml --out DIR.")
@@ -191,7 +190,7 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
     names = clouds.machines(settings, 1 + max((edge.factory for edge in settings.edges), default=-1))
     with progress(what.name, min(what.rounds, limits.stop_after or what.rounds), names) as follow:
         why = clouds.run(settings, resume=resume, limits=limits, report=follow)
-    print(f"{why}. Report: fedfloor report {settings.out}", file=sys.stderr)
+    say(f"{why}. Report: fedfloor report {settings.out}", aside=True)
     if why == "interrupted":
         raise typer.Exit(130)
 
@@ -326,7 +325,7 @@ def up(
             note(f"{module.down(trial.folder)} processes ended")
     if code:
         raise typer.Exit(code)
-    print(f"run: {out / 'run'}")
+    say(f"run: {out / 'run'}")
 
 
 def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None:
@@ -431,4 +430,4 @@ def down(park: Trial = LIVE) -> None:
 
     The run folder and the logs remain.
     """
-    print(f"{_module().down(park)} processes ended")
+    say(f"{_module().down(park)} processes ended")

@@ -16,7 +16,7 @@ from fedfloor.base.errors import SettingError, unknown
 from fedfloor.base.strict import json_text
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Folders, Json, OwnCode, Set
-from fedfloor.runs.terminal import printable, show
+from fedfloor.runs.terminal import say, show
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -57,12 +57,12 @@ def _named(source: str, changes: list[str], *, own: bool) -> Experiment:
 def show_asked(asked: Asked, *, as_json: bool) -> None:
     """Print what sites state and what does not fit together; end with exit code 1 if something does not."""
     if as_json:
-        print(json_text(asked.to_dict(), indent=2, ensure_ascii=False))
+        print(json_text(asked.to_dict(), indent=2))
     else:
         show(asked.by_site(), as_json=False, title="sites")
         show(asked.by_sensor(), as_json=False, title="sensors over all sites")
         fit = "All sites fit together." if len(asked.sites) > 1 else "A single site: there is none to compare it with."
-        print("\n".join(printable(f"- {one.sentence}") for one in asked.findings) or fit)
+        say("\n".join(f"- {one.sentence}" for one in asked.findings) or fit)
     if asked.findings:
         raise typer.Exit(1)
 
@@ -91,9 +91,9 @@ def draw(
     if as_json:
         show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan), names=park.display_names.table())
         return
-    print(tree(plan, names=park.display_names) if svg is None else f"picture: {svg}")
+    say(tree(plan, names=park.display_names) if svg is None else f"picture: {svg}")
     if server != Sgd():
-        print(f"then the cloud steps: {server_words(server)}")
+        say(f"then the cloud steps: {server_words(server)}")
 
 
 def report(
@@ -247,13 +247,13 @@ def method(
         done.append(check)
         if not as_json:
             line = f"FAILED  {check.name}: {check.why}" if check.why else f"ok      {check.name}"
-            print(printable(line))
+            say(line)
     broken = sum(bool(check.why) for check in done)
     if as_json:
         rows = [{"check": check.name, "kept": not check.why, "why": check.why} for check in done]
         show(rows, as_json=True, method=name, kept=broken == 0)
     else:
         kept = f"{len(CHECKS) - broken} of {len(CHECKS)} checks"
-        print(printable(f"{name} keeps the contract: {kept}." if not broken else f"{name}: {kept} are kept."))
+        say(f"{name} keeps the contract: {kept}." if not broken else f"{name}: {kept} are kept.")
     if broken:
         raise typer.Exit(1)

@@ -18,7 +18,7 @@ from fedfloor.base.names import count
 from fedfloor.base.strict import csv_text
 from fedfloor.cli.options import Json, OwnCode
 from fedfloor.cli.shared import note
-from fedfloor.runs.terminal import show
+from fedfloor.runs.terminal import say, show
 
 if TYPE_CHECKING:
     from fedfloor.inference.answers import Results
@@ -144,16 +144,16 @@ def _print(trained: Trained, answers: Results, *, every: bool, table: Path | Non
     title = f"{trained.name}, trained for {count(trained.round, 'round')}"
     show(answers.rows(few), as_json=False, title=title)
     if few < len(answers):
-        print(f"and {len(answers) - few:,} more: print them with --all, or write them with --csv FILE.")
+        say(f"and {len(answers) - few:,} more: print them with --all, or write them with --csv FILE.")
     if len(answers) > FIRST:
         answers.overview()
         for name, rows in answers.groups(people=True).items():
             if 1 < len(rows) <= FIRST:
                 show(rows, as_json=False, title=name.replace("_", " "))
     for line in answers.closing():
-        print(line)
+        say(line)
     if table is not None:
-        print(f"table: {table}")
+        say(f"table: {table}")
 
 
 def _check_writable(option: str, path: Path) -> None:
@@ -202,17 +202,15 @@ def _export(trained: Trained, run: Path, out: Path | None, *, as_json: bool) -> 
     if as_json:
         show([row | {"tolerance": onnx.TOLERANCE}], as_json=True)
         return
-    print(f"model: {done.file} ({done.size_bytes:,} bytes, opset {done.opset})")
+    say(f"model: {done.file} ({done.size_bytes:,} bytes, opset {done.opset})")
     answer = trained.answered(np.zeros((1, *trained.shape), np.uint8 if trained.sensors is None else np.float32))
     outputs = [f"{name} {['n', *part.shape[1:]]}".replace("'", "") for name, part in answer.parts().items()]
     outputs += [] if trained.decision is None else ["the decision [n]"]
-    print(f"takes {row['input']} as stored in files; returns {', '.join(outputs)}")
+    say(f"takes {row['input']} as stored in files; returns {', '.join(outputs)}")
     if answer.phrase:
-        print(f"answer: {answer.phrase}")
+        say(f"answer: {answer.phrase}")
     gaps = ", ".join(f"{gap:.1e} in {name}" for name, gap in done.differences.items())
-    print(
-        f"ONNX Runtime and PyTorch differ by at most {gaps} ({done.samples} samples; {onnx.TOLERANCE:.0e} is allowed)"
-    )
+    say(f"ONNX Runtime and PyTorch differ by at most {gaps} ({done.samples} samples; {onnx.TOLERANCE:.0e} is allowed)")
 
 
 def file_name(name: str) -> str:

@@ -15,7 +15,7 @@ from fedfloor.base.errors import SettingError, unknown
 from fedfloor.base.strict import json_text
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, OwnCode
-from fedfloor.runs.terminal import printable, show
+from fedfloor.runs.terminal import say, show
 
 if TYPE_CHECKING:
     from fedfloor.deploy.settings import AlarmSettings
@@ -120,12 +120,9 @@ def _show(
     show(rows, as_json=as_json, **more)
     late = [row["device"] for row in rows if row["state"] in ("waiting", "fetching", "gone")]
     if late and send:
-        print(f"{', '.join(late)}: no report yet; a device gets its release when it connects", file=sys.stderr)
+        say(f"{', '.join(late)}: no report yet; a device gets its release when it connects", aside=True)
     if shut := sorted({row["factory"] for row in rows if row["state"] == "unreachable"}):
-        print(
-            f"{', '.join(shut)}: the broker cannot be reached. To send again: fedfloor model list --send",
-            file=sys.stderr,
-        )
+        say(f"{', '.join(shut)}: the broker cannot be reached. To send again: fedfloor model list --send", aside=True)
     if any(row["state"] in ("refused", "unreachable") for row in rows):
         raise typer.Exit(1)
 
@@ -143,7 +140,7 @@ def releases(
         from fedfloor.rollout.mirror import mirror
 
         place, new = mirror(known)
-        print(f"{len(new)} of {len(known.versions)} versions written to {place}, model {known.park}", file=sys.stderr)
+        say(f"{len(new)} of {len(known.versions)} versions written to {place}, model {known.park}", aside=True)
     versions = [_version(known, number) for number in known.versions]
     more: dict[str, Any] = {"title": "devices", "versions": versions}
     if not as_json:
@@ -250,7 +247,7 @@ def _print(line: dict[str, Any], wanted: set[str], *, as_json: bool) -> None:
     where = "" if row["file"] is None else f" ({row['file']}, row {row['rows']})"
     text = f"{row['at']}  {row['device']}, version {row['version']}: {row['alarm']}{where}"
     with contextlib.suppress(BrokenPipeError):  # alarms are recorded even if the output is closed
-        print(json_text(line) if as_json else printable(text), flush=True)
+        say(json_text(line) if as_json else text)
 
 
 def schedule(

@@ -20,7 +20,7 @@ from fedfloor.base.errors import DivergedError, RunError, SettingError, unknown
 from fedfloor.base.outside import asking
 from fedfloor.cli.options import within
 from fedfloor.runs.orders import Limits
-from fedfloor.runs.terminal import both, printable, progress, show
+from fedfloor.runs.terminal import both, progress, say, show
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
@@ -73,7 +73,7 @@ def termination() -> threading.Event:
 
 def note(text: str) -> None:
     """Print a line on standard error immediately."""
-    print(text, file=sys.stderr, flush=True)
+    say(text, aside=True)
 
 
 def save(option: str, path: Path | str, text: str) -> None:
@@ -159,7 +159,7 @@ def ranks(given: int | None, experiment: Experiment | None = None) -> int:
     from fedfloor.runs.launch import default_ranks
 
     if given is not None and given > cores():
-        print(f"note: {given} ranks on {cores()} cores: ranks will share cores.", file=sys.stderr)
+        say(f"note: {given} ranks on {cores()} cores: ranks will share cores.", aside=True)
     return default_ranks(experiment.engine if experiment else None) if given is None else given
 
 
@@ -201,8 +201,8 @@ def summary(
         show(reached, as_json=False, title=f"after {at.words}")
         _show_pairs(runs, more["at"]["paired"], f"differences after {at.words}, seed by seed")
     for text in filter(None, (*notes, front.answer(groups(runs)))):
-        print(printable(text))
-    print(f"report: {where}")
+        say(text)
+    say(f"report: {where}")
 
 
 def _at(runs: Sequence[RecordedRun], budget: Budget, against: str | None) -> Row:

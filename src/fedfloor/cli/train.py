@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from fedfloor.base.errors import DivergedError, SettingError, unknown
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
 from fedfloor.runs.orders import Limits
-from fedfloor.runs.terminal import both, progress, seconds, show
+from fedfloor.runs.terminal import both, progress, say, seconds, show
 from fedfloor.tasks.figures import ACCURACY
 
 if TYPE_CHECKING:
@@ -153,18 +152,18 @@ def _ended(got: Run, folder: Path, replay: Path | None, *, whole: bool) -> None:
 
     skew = json.loads(regular.read_text(folder / "park.json")).get("label_skew")
     if skew is not None and (words := LabelSkew(**skew).words):
-        print(words, file=sys.stderr)
+        say(words, aside=True)
     if got.stopped == "interrupted":
         _interrupted(f"stopped after round {got.lines[-1].round}")
     if not whole:
         _interrupted("stopped during the references")
-    print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
+    say(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", aside=True)
     if replay is not None:
-        print(f"the models of {len(got.lines)} rounds are those of the run in {replay}, to the bit", file=sys.stderr)
+        say(f"the models of {len(got.lines)} rounds are those of the run in {replay}, to the bit", aside=True)
 
 
 def _interrupted(state: str) -> None:
-    print(f"{state}. {shared.RESUME}", file=sys.stderr)
+    say(f"{state}. {shared.RESUME}", aside=True)
     raise typer.Exit(130)
 
 
@@ -238,7 +237,7 @@ def _swept(
     ends, whole = carry_out(work, stop, size, shared.followed(stop, track), resume=resume, tolerant=True)
     if not whole:
         done = sum(why != "interrupted" for why in ends.values())
-        print(f"{done} of {len(work)} runs done", file=sys.stderr)
+        say(f"{done} of {len(work)} runs done", aside=True)
         return False
     results = sweeps.results(plan, out, {folder for folder, why in ends.items() if why == "diverged"})
     best = sweeps.winners(results)
@@ -257,8 +256,8 @@ def _swept(
     if not (lost or as_json):
         methods = ",".join(plan.sizes)
         seeds = ",".join(map(str, plan.seeds))
-        print(f"best: {document['winner']}; the best settings of each method: {out / 'best.toml'}")
-        print(f"test them: fedfloor compare {out / 'best.toml'} --methods {methods} --seeds {seeds}")
+        say(f"best: {document['winner']}; the best settings of each method: {out / 'best.toml'}")
+        say(f"test them: fedfloor compare {out / 'best.toml'} --methods {methods} --seeds {seeds}")
     if lost:
         raise DivergedError(f"every trial of {', '.join(lost)} diverged: no best.toml. Try smaller learning rates.")
     return True
@@ -267,13 +266,13 @@ def _swept(
 def _note(plan: Sweep) -> None:
     """Print the budget, and the methods whose grids exceed it."""
     seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
-    print(f"note: {plan.budget} trials of each method, each with {seeds}", file=sys.stderr)
+    say(f"note: {plan.budget} trials of each method, each with {seeds}", aside=True)
     for name, size in plan.sizes.items():
         if size > plan.budget:
-            print(
+            say(
                 f"note: {plan.budget} of the {size} points of {name}'s grid are drawn, so that every method has the "
                 "same number of trials",
-                file=sys.stderr,
+                aside=True,
             )
 
 
@@ -358,7 +357,7 @@ def _show_trials(plan: Sweep, document: Mapping[str, Any]) -> None:
     title = f"{document['trials']} trials of {document['rounds']} rounds each; validation: {share}"
     show(rows, as_json=False, title=title)
     if len(plan.seeds) == 1:
-        print("one seed: trials are told apart by the validation samples alone; --seeds 0,1,2 adds the spread of seeds")
+        say("one seed: trials are told apart by the validation samples alone; --seeds 0,1,2 adds the spread of seeds")
 
 
 def demo(
@@ -384,5 +383,5 @@ def demo(
     if task is not None:
         work = beside(work, setup, names, seeds, folder, Limits())
     if not shared.compare(work, folder, Limits(), shared.ranks(ranks, setup), resume=False, as_json=as_json):
-        print(f"stopped. The runs so far are in {folder}", file=sys.stderr)
+        say(f"stopped. The runs so far are in {folder}", aside=True)
         raise typer.Exit(130)

@@ -220,6 +220,15 @@ def seconds(value: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def say(text: str, *, aside: bool = False) -> None:
+    """Print a text, in which names of strangers' files may occur, with control characters escaped.
+
+    Args:
+        aside: whether it is printed on standard error.
+    """
+    print(printable(str(text)), file=sys.stderr if aside else sys.stdout, flush=True)
+
+
 def show(
     rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", after: Iterable[str] = (), **more: Any
 ) -> None:
@@ -259,7 +268,7 @@ def show(
             table.add_row(*(Text(_cell(row.get(name))) for name in shown))  # verbatim, as [park] is not markup
         console.print(table)
     for line in after:
-        print(line)
+        say(line)
 
 
 def _parts(longest: Mapping[str, int], numeric: Collection[str], width: int) -> list[tuple[bool, list[str]]]:
