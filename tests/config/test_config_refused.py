@@ -135,6 +135,8 @@ RANGES = {
     "work.lr = 0": "work.lr = 0.0: must be a number above 0.",
     "work.lr = nan": "work.lr = nan: must be a number above 0.",
     "work.lr = inf": "work.lr = inf: must be a number above 0.",
+    "work.lr = 1e308": "work.lr = 1e+308: must be a number within ±3e+38",
+    "evaluate.finetune = { lr = { kind = 'cosine', start = 1e39 } }": "lr.start = 1e+39: must be a number within",
     "work.lr = { kind = 'cosine', start = 1, end = 2 }": "work.lr.end = 2.0: must be between 0 and start.",
     "work.lr = { kind = 'exponential', start = 1, factor = 2 }": "work.lr.factor = 2.0: must be above 0 and at most 1.",
     "work.epochs = 0": "work.epochs = 0: must be a whole number of at least 1.",
@@ -155,6 +157,7 @@ RANGES = {
     "method.server = { kind = 'adam', tau = -1 }": "[method.server] server.tau = -1: must be",
     "method.selection = { kind = 'fraction', share = 0 }": "[method.selection] selection.share = 0: must be above 0",
     "faults.visit = 1": "faults.visit = 1.0: must be at least 0 and below 1.",
+    "method.server = { kind = 'sgd', rate = 1e308 }": "rate = 1e+308: must be a number within ±3e+38",
     "evaluate.every = 0": "evaluate.every = 0: must be a whole number of at least 1.",
 }
 

@@ -114,7 +114,7 @@ def test_a_column_whose_name_has_a_plus_is_one_column(tmp_path: Path) -> None:
     assert read.text["label"] == ["1"]
 
 
-@pytest.mark.parametrize("skip", [0, [0], [-1], []])
+@pytest.mark.parametrize("skip", [0, [0], [-1], [], 10**9, 2**63 - 1])
 def test_rows_to_skip_are_numbers_from_one(skip: Any, tmp_path: Path) -> None:
     with refused("data.skip"):
         config.from_table({"name": "a", "data": {"path": str(tmp_path), "skip": skip}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import math
 import numbers
 import os
 import tomllib
@@ -31,6 +32,7 @@ READERS = {  # the kinds of TOML files, and the command that reads each
     "cell file": "fedfloor allocate",
 }
 LARGEST = 2**63 - 1  # of whole numbers, the limit of TOML and of arrays
+WIDEST = 3e38  # of other numbers, about the largest of 32 bits, in which models are computed
 Table = dict[str, Any]
 TEXT = "a text in quotes"
 WORDS: dict[Any, str] = {
@@ -199,6 +201,13 @@ def check_values(value: Any, path: str, depth: int = 0) -> None:
         raise SettingError(f"{path} = {shown(value)}: must be a text without NUL characters.", key="nul-character")
 
 
+def narrow(value: T, path: str) -> T:
+    """Return a value unchanged; raise SettingError for a finite number that 32 bits cannot hold."""
+    if isinstance(value, float) and WIDEST < abs(value) < math.inf:
+        raise SettingError(f"{path} = {shown(value)}: must be a number within ±{WIDEST:g}.")
+    return value
+
+
 def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str) -> T:
     """Return a JSON record as its dataclass; unknown fields are ignored.
 
@@ -329,7 +338,7 @@ def _allowed(hint: Hashable, _order: tuple[Any, ...]) -> tuple[tuple[Any, ...], 
 def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any:
     """Return a value converted to a type hint; ``listed`` means an item of the list at ``path``."""
     if type(value) is hint:
-        return value
+        return narrow(value, path)
     parts, choices, of_origin = _allowed(hint, getattr(hint, "__args__", ()))
     if choices and isinstance(value, choices):  # given from Python, and checked by itself
         return value
@@ -345,7 +354,7 @@ def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any
                 raise SettingError(f"{path} = {shown(value)}: must be a list of {len(each)}.")
             return tuple(_converted(inner, item, path, listed=True) for inner, item in zip(value, each, strict=True))
     elif part := next((part for part in parts if part in SIMPLE and fits(value, part)), None):
-        return part(value) if part in (float, Path) else value
+        return narrow(part(value), path) if part in (float, Path) else value
     elif any(isinstance(part, _SCALARS) and fits(value, part) for part in parts):
         return value
     words = wanted(hint)

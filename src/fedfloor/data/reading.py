@@ -40,6 +40,7 @@ def _check_values(values: tuple[str, ...]) -> None:
     require_once("data.columns.categories", values, "values, each given once")
 
 
+MOST_SKIPPED = 1 << 20  # rows of a sheet, of which all but the data may be skipped
 OPTIONAL = ("run", "life", "entry")  # roles without a column by default
 Categories = Mapping[str, Literal["one-hot"] | OneHot | tuple[str, ...]]
 
@@ -378,8 +379,11 @@ class Reading:
         if self.good is not None and not self.quality:
             raise SettingError("[data] good is for [data] quality, which is not set. Set it, or leave good out.")
         if self.skip is not None:
+            allowed = f"numbers of rows, or a number of first rows, at most {MOST_SKIPPED:,}"
+            few = not isinstance(self.skip, int) or self.skip <= MOST_SKIPPED
+            require(few, "data.skip", self.skip, allowed)
             rows = skipped(self.skip)
-            require(bool(rows) and min(rows) >= 1, "data.skip", self.skip, "numbers of rows, or a number of first rows")
+            require(bool(rows) and min(rows) >= 1, "data.skip", self.skip, allowed)
             object.__setattr__(self, "skip", rows)
         require(self.thousands != self.decimal, "data.thousands", self.thousands, "another mark than data.decimal")
         try:

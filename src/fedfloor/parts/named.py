@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any
 
-from fedfloor.base.checking import alternatives, fits, hints, wanted
+from fedfloor.base.checking import alternatives, fits, hints, narrow, wanted
 from fedfloor.base.errors import SettingError, shown, unknown
 from fedfloor.base.outside import loaded, name_of
 from fedfloor.base.public import MODULE_OF
@@ -111,6 +111,7 @@ def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str,
         words = wanted(hint)
         if words and not any(fits(value, part) for part in alternatives(hint)):
             raise SettingError(f"{noun} '{name}': {key} = {shown(value)}: must be {words}.", key="part-settings")
+        narrow(value, f"{noun} '{name}': {key}")
     for key, parameter in known.items():
         if (
             key not in settings
