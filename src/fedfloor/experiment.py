@@ -50,6 +50,7 @@ Codecs = PartSetting | tuple[PartSetting, ...]
 if TYPE_CHECKING:
     Coded = Codec | Sequence[PartSetting | Codec]
 
+LONGEST_NAME = 200  # bytes; file systems allow 255, and folders of comparisons add a method and a seed
 LIKE = ("procedural", "machines", "cmapss", "skab", "tless")  # data sets with a table of settings under their name
 
 
@@ -478,8 +479,9 @@ class Experiment:
             object.__setattr__(self, "evaluate", replace(self.evaluate, headline=task.headline))
         require(self.rounds >= 1, "rounds", self.rounds, "a whole number of at least 1")
         require(self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
-        usable = bool(self.name) and self.name not in (".", "..") and not set(self.name) & set('/\\\0:*?"<>|')
-        require(usable, "name", self.name, "a folder name (no slashes or colons)")
+        usable = self.name not in (".", "..") and not set(self.name) & set('/\\:*?"<>|') and self.name.isprintable()
+        usable = usable and 0 < len(self.name.encode()) <= LONGEST_NAME
+        require(usable, "name", self.name, f"a folder name of at most {LONGEST_NAME} bytes (no slashes or colons)")
 
     @cached_property
     def configured(self) -> ConfiguredMethod:

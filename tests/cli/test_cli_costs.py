@@ -151,7 +151,7 @@ def test_rounds_that_a_model_does_not_take_cost_nothing(command: Command) -> Non
 
 
 def test_prices_that_no_report_could_read_are_refused(command: Command) -> None:
-    (command.folder / "hall.toml").write_text("[devices]\ncycles_per_bit = 20.0\ncapacitance = 1e250\n")
+    (command.folder / "hall.toml").write_text("[devices]\ncycles_per_bit = 20.0\ncapacitance = 1e38\n")
     said = command("price", "tiny.toml", "--set", "network.profile=hall.toml")
     command.refused(said, "network 'hall': round 1 takes ", " J, but must take at most 1e+20 of either.")
 

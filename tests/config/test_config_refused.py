@@ -109,6 +109,8 @@ RANGES = {
     "name = 'a/b'": "name = 'a/b': must be a folder name",
     "name = '..'": "name = '..': must be a folder name",
     "name = ''": "name = '': must be a folder name",
+    'name = "a\\u001b[2J"': "name = 'a\\x1b[2J': must be a folder name",
+    f"name = '{'é' * 101}'": "must be a folder name of at most 200 bytes",
     "data.samples_per_device = 0": "data.samples_per_device = 0: must be a whole number of at least 1.",
     "data.partition = { kind = 'dirichlet', alpha = 0 }": "alpha = 0.0: must be a number above 0",
     "data.partition = { kind = 'dominant', samples = 0 }": "samples = 0: must be a whole number from 1 to",
