@@ -12,6 +12,7 @@ from typing import Any
 
 from fedfloor import config
 from fedfloor.base.errors import SettingError
+from fedfloor.base.names import legible
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, own
 from fedfloor.data.files.excerpt import Excerpts
@@ -36,6 +37,7 @@ from fedfloor.drafting.samples import forecast, gap, regimes, set_split, trial, 
 from fedfloor.drafting.sketch import Given, Proposal, Sketch, changed
 from fedfloor.drafting.text import text_of
 from fedfloor.drafting.training import ROUNDS, on_excess, on_traffic, promise, set_training
+from fedfloor.experiment import LONGEST_NAME
 from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
 from fedfloor.runs.parks import findings_of, warn_of_gaps
@@ -48,10 +50,12 @@ ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for pa
 
 
 def title(path: Path) -> str:
-    """Return the name of an experiment: the data's name without suffixes, valid as the name of a folder.
+    r"""Return the name of an experiment: the data's name without suffixes, valid as the name of a folder.
 
     >>> title(Path("halls/press: A.csv.gz"))
     'press- A'
+    >>> title(Path("a\x1b[2J.csv")), len(title(Path("é" * 120 + ".csv")))
+    ('a [2J', 100)
     """
     name = expanded(path).resolve().name
     with suppress(StopIteration):
@@ -60,7 +64,8 @@ def title(path: Path) -> str:
 
 
 def _folder_name(text: str) -> str:
-    return re.sub(r'[/\\\0:*?"<>|]', "-", text).strip()
+    name = legible(re.sub(r'[/\\\0:*?"<>|]', "-", text)).strip()
+    return name.encode()[:LONGEST_NAME].decode(errors="ignore").strip()
 
 
 @dataclass(frozen=True, eq=False)
