@@ -98,7 +98,7 @@ def _price_runs(
     runs = [run.folder for run in recorded]
     free = [run.method for run in recorded if forecast.sends_nothing(config.read(run.folder / "experiment.toml"))]
     _note_free(free)
-    copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: say(copy, aside=True))
+    copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: say(str(copy), aside=True))
     shared.summary(copies, out / "report.html", target, as_json=as_json, at=budget)
 
 

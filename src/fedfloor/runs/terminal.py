@@ -226,7 +226,7 @@ def say(text: str, *, aside: bool = False) -> None:
     Args:
         aside: whether it is printed on standard error.
     """
-    print(printable(str(text)), file=sys.stderr if aside else sys.stdout, flush=True)
+    print(printable(text), file=sys.stderr if aside else sys.stdout, flush=True)
 
 
 def show(
