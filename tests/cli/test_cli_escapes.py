@@ -1,4 +1,4 @@
-"""Names from strangers' files do not reach the terminal as control characters."""
+"""Odd names: those of strangers' files do not reach the terminal as control characters, long ones are no traceback."""
 
 from __future__ import annotations
 
@@ -51,3 +51,10 @@ def test_no_name_reaches_the_terminal(words: tuple[str, ...], tmp_path: Path, co
     printed = done.out + done.err
     assert "s0" in printed
     assert [sign for sign in printed if not (sign.isprintable() or sign == "\n")] == []
+
+
+@pytest.mark.parametrize("words", [("run", "tiny.toml", "--out"), ("report",), ("new",), ("ask",)], ids=" ".join)
+def test_a_path_that_is_too_long_is_no_traceback(words: tuple[str, ...], command: Command) -> None:
+    said = command(*words, "x" * 300)
+    assert said.code == 2
+    assert "error: " in said.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 import typer.core
 
 from fedfloor import __version__
-from fedfloor.base.errors import FedfloorError
+from fedfloor.base.errors import FedfloorError, shown
 from fedfloor.base.outside import blamed
 from fedfloor.cli import benchmarking, catalog, costs, deploying, look, predicting, releasing, train
 from fedfloor.cli.examples import epilog
@@ -164,6 +165,9 @@ def main() -> None:
         say(f"error: out of memory ({error}). Use fewer devices, or fewer samples per device.", aside=True)
         sys.exit(1)
     except (Exception, SystemExit) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            say(f"error: {shown(error.filename, 60)}: a longer name than the file system has. Shorten it.", aside=True)
+            sys.exit(2)
         own = blamed(error)
         if own is None:
             raise
