@@ -14,7 +14,7 @@ from fedfloor import config
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import legible
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files import conversions, expanded, own
+from fedfloor.data.files import conversions, expanded, is_there, own
 from fedfloor.data.files.excerpt import Excerpts
 from fedfloor.data.files.layout import NoColumnError
 from fedfloor.data.files.rows import PACKED
@@ -101,7 +101,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     """
     document = given_settings(path, out, changes)
     source = expanded(path)
-    excerpts = Excerpts(0 if source.is_dir() else ROWS)
+    excerpts = Excerpts(ROWS if is_there(source) and source.is_file() else 0)
     sketch = Sketch(document, source, Given.of(document, changes), excerpts)
 
     # what must be set before the data can be read
