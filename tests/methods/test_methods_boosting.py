@@ -419,3 +419,35 @@ def test_rounds_that_complete_no_tree_are_named(tmp_path: Path, caplog: pytest.L
 
 def test_devices_may_have_fewer_samples_than_the_mini_batch(tmp_path: Path) -> None:
     assert asked(table(tmp_path)).configured.short_batches
+
+
+def told(phase: float, step: float) -> tuple[Forest, dict[str, NDArray[Any]]]:
+    """Return a forest, and the tensors of a visit to samples, some of whose values are missing."""
+    goal = Histograms(trees=1, depth=2, bins=8)
+    module = adapted(goal, 3, 3)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 3))).float()
+    x[::7, 1] = torch.nan
+    with torch.no_grad():
+        module.growing[-4:] = torch.tensor([phase, step, step, 5.0])
+        module.growing[-8] = 0.0  # the slot of the root
+    loss, _ = goal.loss(module, x, torch.arange(50) % 3, Visit(None, {}))
+    gradients = torch.autograd.grad(loss, list(module.sums.values()))
+    with torch.no_grad():
+        for own, gradient in zip(module.sums.values(), gradients, strict=True):
+            own -= gradient
+    network = Network(module)
+    return module, {name: network.flat[slice(*at)].numpy().copy() for name, at in network.layout.items()}
+
+
+@pytest.mark.parametrize("phase", [forest.REFINING, 0.0])
+@pytest.mark.parametrize("step", [0.0, 0.125])
+def test_sums_that_no_samples_have_are_told(phase: float, step: float) -> None:
+    module, numbers = told(phase, step)
+    assert module.implausible(numbers) == ""
+    place = int(np.abs(numbers["sums.1"]).argmax())
+    for name, factor, more in (("sums.1", -1, 0), ("sums.all", 0.5, 0), ("sums.2", 0, 1e30), ("sums.4", 1, -1)):
+        assert "contradict" in module.implausible({**numbers, name: numbers[name] * factor + more})
+    for value in (numbers["sums.1"][place] - 1, np.nan):
+        one = numbers["sums.1"].copy()
+        one[place] = value
+        assert "contradict" in module.implausible({**numbers, "sums.1": one})

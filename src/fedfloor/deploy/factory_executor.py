@@ -220,7 +220,7 @@ class FactoryExecutor:
             sent = path.arrive(cut.unpack(answer.arrays, packet), packet["w"], key)
             if not path.summed:
                 both = engine.network, packet["w"], sent["w"]
-                if why := limit.flaw(*both) or limit.implausible(*both):
+                if why := limit.flaw(*both) or limit.implausible(*both, work.travel):
                     raise RefusedError("range", why)
             with ranges.of("receipt"):
                 known = checks.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)

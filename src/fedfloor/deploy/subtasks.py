@@ -280,10 +280,10 @@ def read_results(message: Message, subtask: Subtask, indices: Sequence[int], eng
             ]
             branches = checked_branches(subtask, indices, json.loads(bytes(blobs[0])), engine)
             merged = branch_ends(subtask, indices, blobs, branches, engine)
-            rounded = any(codecs.secure(work.travel) for work in walk.works(subtask.node))
+            travel = "".join([subtask.node.travel, *(work.travel for work in walk.works(subtask.node))])
             for result in merged if bounded(subtask.node) else []:
                 both = engine.network, subtask.start["w"], result.packet(subtask.start)["w"]
-                if why := limit.flaw(*both) or ("" if rounded else limit.implausible(*both)):
+                if why := limit.flaw(*both) or limit.implausible(*both, travel):
                     raise RefusedError("range", why)
             return BranchResults([branches_to_json(branches), *blobs[1:]], branches, merged)
     except RefusedError:

@@ -258,7 +258,7 @@ def read_result(
     fits(message.arrays, cut.like(start))
     packet = {**start, **cut.unpack(message.arrays, start)}
     both = engine.network, start["w"], packet["w"]
-    if why := limit.flaw(*both) or limit.implausible(*both):
+    if why := limit.flaw(*both) or limit.implausible(*both, visit.work.travel):
         raise RefusedError("range", why)
     with ranges.of("receipt"):
         held = int(engine.park.holdings[visit.device])

@@ -101,19 +101,21 @@ def flaw(network: Network, start: Tensor, end: Tensor) -> str:
 
 @runtime_checkable
 class NetworkOfSums(Protocol):
-    """A network of sums, which can contradict each other: :class:`fedfloor.methods.exact.network.Summed`."""
+    """A network of sums, which can contradict each other: of the exact shelf, or a forest."""
 
     def implausible(self, numbers: Mapping[str, NDArray[Any]]) -> str: ...
 
 
-def implausible(network: Network, start: Tensor, end: Tensor) -> str:
+def implausible(network: Network, start: Tensor, end: Tensor, travel: str = "") -> str:
     """Return the reason to refuse a device's update, or the mean of several, because no samples have such sums; or "".
 
-    Numbers of a secure sum are rounded, and may contradict each other.
+    Numbers that codecs changed, as those of a secure sum, are rounded, and may contradict each other.
     """
-    if not isinstance(network.module, NetworkOfSums):
+    if travel or not isinstance(network.module, NetworkOfSums):
         return ""
-    sent = {name: (end if name == "sums" else start)[slice(*at)] for name, at in network.layout.items()}
+    sent = {
+        name: (end if name.partition(".")[0] == "sums" else start)[slice(*at)] for name, at in network.layout.items()
+    }
     return network.module.implausible({name: value.cpu().numpy() for name, value in sent.items()})
 
 

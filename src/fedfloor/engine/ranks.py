@@ -399,7 +399,7 @@ class Trainer(schedule.Driver):
         device = receipt.device
         changed = limit.parts(engine.network, work.travels, start, end)
         receipt = replace(receipt, update=update(work, self._size(device), changed))
-        false = "" if secure(work.travel) else implausible(engine.network, start["w"], end["w"])
+        false = implausible(engine.network, start["w"], end["w"], work.travel)
         why = limit.judge(work.travels, device, receipt.update, changed) or false
         if not why:
             return receipt

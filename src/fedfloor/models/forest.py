@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ BLOCK = 8  # trees of a tensor: devices receive the one with the newest tree
 NAMED = 64  # numbers of a row that are hashed at once
 MEMO_BYTES = 1 << 28  # of outputs and features that a process remembers
 ROUNDS_OF_BINS = 4  # that refine the edges of a feature, until bins hold about the same number of samples
+STEEPEST = 3.0  # |g|/h of a sample, at most
+ROUNDED = 1e-5  # the share by which rounding to single precision changes sums, at most
+TINY = 1e-9  # a sum per sample that is none
 REFINING = -1.0  # the phase in which the bins of all features are refined; otherwise the number of a tree's level
 
 
@@ -139,6 +143,29 @@ class Forest(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of all complete trees, [n, K]."""
         return self.outputs(self.raw(self.described(x)))
+
+    def implausible(self, numbers: Mapping[str, NDArray[Any]]) -> str:
+        """Return why a device's sums are refused, or "".
+
+        Each sample is in one bin of each feature, and its h is at least |g|/3 before both are rounded to their steps.
+
+        Args:
+            numbers: the tensors, flat, by name: the device's sums, negative, and those of the model that it received.
+        """
+        width = len(self.sums["all"]) // 2
+        columns, bins = self.sums["1"].shape[1:3]
+        phase, step_g, step_h, _ = (float(number) for number in numbers["growing"][-4:])
+        whole = -numbers["sums.all"].astype(np.float64).reshape(2, width)
+        nodes = [-numbers[f"sums.{name}"].astype(np.float64) for name in NODES]
+        g, h = np.moveaxis(np.concatenate(nodes).reshape(-1, columns, bins, 2, width), 3, 0)  # [nodes, F', B + 1, W]
+        slack = ROUNDED * float(np.abs(whole).max()) + TINY
+        each = np.stack([g, h]).sum(axis=3)  # [2, nodes, F', W]
+        each = each.sum(axis=1, keepdims=True) if phase == REFINING else each
+        negative = (h < -slack).any() or (np.abs(g) > STEEPEST * (h + step_h) + step_g + slack).any()
+        uneven = (np.abs(each - each[:, :, :1]) > slack).any()
+        beyond = (np.abs(each.sum(axis=1)) > whole[:, None] + slack).any()
+        false = negative or uneven or beyond or not np.isfinite(each).all()
+        return "its sums are those of no samples, as they contradict each other." if false else ""
 
     def remembered(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the features of samples [n, F], the samples' names, int64 [n], and f [n, W], one tree after the other.

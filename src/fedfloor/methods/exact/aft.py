@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +12,7 @@ import numpy as np
 from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.effects import effects
 from fedfloor.methods.exact.kaplanmeier import check_distribution
-from fedfloor.methods.exact.plausible import ROUNDING
+from fedfloor.methods.exact.plausible import ROUNDING, miscounted
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, halved
 from fedfloor.parts.objectives.objective import Objective
@@ -23,6 +23,7 @@ from fedfloor.tasks.task import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
+TAIL = 1e-3  # of 1: the error of a second derivative far in a tail
 CLOSE = 1e-9  # the greatest change of a weight in the last step: the error after it is about its square
 FAR = 5.0  # size of weights along a flat direction
 FLAT = 1e-6  # curvature along it, as a share of the largest
@@ -60,6 +61,7 @@ class AFT(ExactSums):
     )
 
     ratio: ClassVar[str] = "time ratio"
+    distribution: ClassVar[str] = ""  # that of the task, if it is known
 
     ridge: float = 0.0
 
@@ -69,7 +71,9 @@ class AFT(ExactSums):
     def for_task(self, task: Task) -> Objective:
         super().for_task(task)
         check_distribution(self.title, task, ("weibull", "log-normal"))
-        return self
+        told = replace(self)
+        object.__setattr__(told, "distribution", getattr(task, "distribution", ""))
+        return told
 
     def parameters(self, shape: tuple[int, ...], outputs: int) -> Named:
         weight = np.zeros(2 + prod(shape))
@@ -121,8 +125,24 @@ class AFT(ExactSums):
         return np.pad(np.full(size, self.ridge), 1)
 
     def implausible(self, total: Named, count: float, theta: Named) -> bool:
-        curvature = total["curvature"]  # of lives with a late entry it is not definite
-        return bool((np.abs(curvature - curvature.T) > ROUNDING * (count + np.abs(curvature).max())).any())
+        """Of lives with a late entry the curvature is not definite; a second derivative of log-normal ones is up to 1.
+
+        With ψ = z − eᶻ and φ = −eᶻ, gradient and curvature give Σ w over the failures, and with it the value.
+        """
+        gradient, curvature, weight = total["gradient"], total["curvature"], theta["weight"]
+        slack = ROUNDING * (count + float(np.abs(curvature).max()) + float(np.abs(gradient).max()))
+        if (np.abs(curvature - curvature.T) > slack).any():
+            return True
+        if self.distribution == "log-normal":
+            return bool(abs(curvature[0, 0]) > count * (1 + TAIL) + slack)
+        if self.distribution != "weibull":
+            return False
+        failed = gradient + curvature[0]
+        number = -failed[0]
+        failed[-1] -= number / weight[-1]
+        value = failed @ weight + number * np.log(weight[-1]) + curvature[0, 0]
+        far = slack * (1 + float(np.abs(weight).sum()) + 1 / weight[-1])
+        return miscounted(np.array([number]) + far, count + 2 * far) or abs(value - total["value"]) > far
 
     def gradient(self, total: Named, theta: Named) -> Floats:
         weight = theta["weight"]

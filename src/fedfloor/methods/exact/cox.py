@@ -13,7 +13,7 @@ from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.aft import CLOSE, check_converges, covariates
 from fedfloor.methods.exact.effects import effects
 from fedfloor.methods.exact.kaplanmeier import check_distribution
-from fedfloor.methods.exact.plausible import indefinite, miscounted
+from fedfloor.methods.exact.plausible import ROUNDING, indefinite, miscounted
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import GROUPS, ExactSums, halved
 from fedfloor.parts.objectives.objective import Objective
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST = 20_000_000  # numbers of a device's sums: 160 MB
+EXACT = 1e-6  # the error of a sum in which terms cancel, as a share
 MOST_FAILURES = 2.0  # of a life in sums, with the rounding of secure ones
 
 
@@ -120,8 +121,26 @@ class Cox(ExactSums):
         both = np.zeros((2, len(failures), size, size))
         for matrices, sums in zip(both, (total["ends"], total["risk"] - total["ends"]), strict=True):
             matrices[:, a, b] = matrices[:, b, a] = sums
+        if self._moved(total, count, theta["weight"]):
+            return True
         certain = (failures > 0) & (total["ends"][:, 0] <= 0)
         return bool(certain.any()) or miscounted(failures, count) or any(indefinite(one, count) for one in both)
+
+    @staticmethod
+    def _moved(total: Named, count: float, weight: Floats) -> bool:
+        """Return whether those that fail have other sums than their weighted ones allow: Σ e^s ≥ d·e^(Σs/d), s = wᵀx.
+
+        At weights of 0 both sums are the same.
+        """
+        failures, x, ends = total["failures"], total["x"], total["ends"]
+        if not weight.any():
+            plain = np.hstack([failures[:, None], x])
+            slack = ROUNDING * (count + float(np.abs(ends).max(initial=0.0)))
+            return bool((np.abs(plain - ends[:, : plain.shape[1]]) > slack).any())
+        some = (failures > ROUNDING * count) & (ends[:, 0] > 0)
+        most = failures[some] * np.log(ends[some, 0] / failures[some])
+        slack = EXACT * (count + np.abs(x[some] * weight).sum(1) + np.abs(most))
+        return bool((x[some] @ weight > most + slack).any())
 
     def gradient(self, total: Named, theta: Named) -> Floats:
         weight = theta["weight"]

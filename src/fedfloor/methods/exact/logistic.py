@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedfloor.base.errors import SettingError, require
-from fedfloor.methods.exact.plausible import indefinite
+from fedfloor.methods.exact.plausible import ROUNDING, indefinite, miscounted
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, halved
 
@@ -88,7 +88,20 @@ class Logistic(ExactSums):
         return {"loss": loss, "gradient": z.T @ slope[:, first:], "curvature": np.block(parts)}
 
     def implausible(self, total: Named, count: float, theta: Named) -> bool:
-        return bool(total["loss"] < 0) or indefinite(total["curvature"], count)
+        """Each |p − 1| of the sample's class is at most its loss; all p(1 − p) are at most ¼, and add up to 0."""
+        width = theta["weight"].shape[1]
+        gradient = total["gradient"]
+        curvature = total["curvature"]
+        if total["loss"] < 0 or indefinite(curvature, count):
+            return True
+        blocks = curvature.reshape(width, len(gradient), width, len(gradient))
+        slack = ROUNDING * (count + float(np.abs(gradient).max()) + float(np.abs(curvature).max()))
+        own = np.diagonal(blocks[:, 0, :, 0])
+        if (np.abs(gradient[0]) > min(count, float(total["loss"])) + slack).any() or (own > count / 4 + slack).any():
+            return True
+        if width > 1 and max(np.abs(gradient.sum(1)).max(), np.abs(blocks.sum(2)).max()) > width**2 * slack:
+            return True
+        return not theta["weight"].any() and _impossible(total["loss"], gradient, blocks, count, slack)
 
     def gradient(self, total: Named, theta: Named) -> Floats:
         return (total["gradient"] + self._pull(theta["weight"]) * theta["weight"]).T.ravel()
@@ -117,6 +130,28 @@ class Logistic(ExactSums):
 
         scores = x.flatten(1) @ theta["weight"][1:] + theta["weight"][0]
         return torch.cat([-scores / 2, scores / 2], 1) if scores.shape[1] == 1 else scores
+
+
+def _impossible(loss: Floats, gradient: Floats, blocks: Floats, count: float, slack: float) -> bool:
+    """Return whether no samples have these sums at weights of 0, where all p = 1/C.
+
+    The sums then are those of z zᵀ over all samples, A, and of z over each class, S, so that A − Σ_c S_c S_cᵀ/n_c ≥ 0.
+    """
+    width = gradient.shape[1]
+    p = 1 / max(width, 2)
+    products = blocks[0, :, 0] / (p * (1 - p))
+    share = p * np.eye(width) - p**2
+    expected = share[:, None, :, None] * products[None, :, None, :]
+    wrong = np.abs(blocks - expected).max() > slack or abs(products[0, 0] - count) > 8 * width * slack
+    if wrong or abs(loss + count * np.log(p)) > slack * 10:
+        return True
+    sums = p * products[:, :1] - gradient
+    sums = np.hstack([products[:, :1] - sums, sums]) if width == 1 else sums
+    number = sums[0]
+    some = number > slack
+    within = products - (sums[:, some] / number[some]) @ sums[:, some].T
+    none = (np.abs(sums[:, ~some]) > np.sqrt(slack * np.diag(products))[:, None] + slack).any()
+    return bool(none) or miscounted(number, count) or indefinite(within, count + float(np.abs(products).max()))
 
 
 def _width(classes: int) -> int:

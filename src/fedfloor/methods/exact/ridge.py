@@ -27,13 +27,13 @@ class Ridge(ExactSums):
     ::
 
         z = (1, x) [1 + D];  y [T], in standard deviations from the training mean
-        each device k: A_k = Σ_i z_i z_iᵀ [1 + D, 1 + D],  B_k = Σ_i z_i y_iᵀ [1 + D, T]
+        each device k: A_k = Σ_i z_i z_iᵀ [1 + D, 1 + D],  B_k = Σ_i z_i y_iᵀ [1 + D, T],  and Σ_i y_i² [T] to check B_k
         W = (Σ_k A_k + λ·diag(0, 1, …, 1))⁻¹ Σ_k B_k,  the minimum of Σ_i ‖y_i − Wᵀz_i‖² + λ‖W without its first row‖²
 
     Why: where sensors add up to the answer, it is the best that can be had, it is exact after one round, and each
     weight can be read. It equals scikit-learn's ``Ridge(alpha=λ)`` on all samples in one place.
 
-    Travels: (1 + D)² + (1 + D)·T numbers of 8 bytes per device, for samples of D numbers and T targets.
+    Travels: 1 + (1 + D)² + (2 + D)·T numbers of 8 bytes per device, for samples of D numbers and T targets.
 
     Hoerl and Kennard, Technometrics 12 (1970) 55.
 
@@ -66,16 +66,20 @@ class Ridge(ExactSums):
 
     def shapes(self, shape: tuple[int, ...], outputs: int) -> Shapes:
         width = 1 + prod(shape)
-        return {"zz": (width, width), "zy": (width, outputs)}
+        return {"zz": (width, width), "zy": (width, outputs), "yy": (outputs,)}
 
     def sums(self, rows: SampleRows, theta: Named) -> Named:
         task: Any = rows.task
         z = np.hstack([np.ones((len(rows.x), 1)), rows.x.reshape(len(rows.x), -1)])
         y = (np.minimum(rows.y, np.inf if task.cap is None else task.cap) - task.center) / task.scale
-        return {"zz": z.T @ z, "zy": z.T @ y}
+        return {"zz": z.T @ z, "zy": z.T @ y, "yy": (y**2).sum(0)}
 
     def implausible(self, total: Named, count: float, theta: Named) -> bool:
-        return indefinite(total["zz"], count) or abs(total["zz"][0, 0] - count) > ROUNDING * count
+        both = [
+            np.block([[total["zz"], one[:, None]], [one[None], np.full((1, 1), square)]])
+            for one, square in zip(total["zy"].T, total["yy"], strict=True)
+        ]
+        return any(indefinite(one, count) for one in both) or abs(total["zz"][0, 0] - count) > ROUNDING * count
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         penalty = self.ridge * np.eye(len(total["zz"]))
