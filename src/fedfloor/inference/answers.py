@@ -555,7 +555,7 @@ def results(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]], top
     """Return the answers for all files; for a classification the ``top`` most likely classes of each sample."""
     if trained.task == CLASSIFICATION:
         return Classified(trained, _predictions(trained, answers, top))
-    parts = list(answers)
+    parts = [(part, answer.informed(part.y)) for part, answer in answers]
     if not any(part.target is not None and np.isfinite(part.target).any() for part, _ in parts):
         parts = [(replace(part, target=None), answer) for part, answer in parts]
     return Answered(trained, parts)

@@ -98,6 +98,9 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     elif task.ahead:
         channels = [sensors.columns.index(name) for name in task.called()]
         target = rows_ahead(x[order][:, channels], device[order], first + length, task.ahead)
+    elif "ended" in sensors.dialect:
+        words = [sheet.text["label"][row] for row in last] if "label" in sheet.text else [""] * len(last)
+        y = np.array([int(word == sensors.dialect["ended"]) if word else UNKNOWN for word in words])
     else:
         target = labels(sheet, last, task.targets, columns.label)
     recordings = [sheet.text["run"][row] for row in last] if "run" in sheet.text else None
@@ -129,7 +132,7 @@ def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
     columns = Columns(**names)
     if path.name.lower().removesuffix(".gz").endswith(MATRIX):
         return _matrix(path, sensors.columns), columns
-    reading = DeviceReading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
+    reading = DeviceReading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.form)
     (sheet,) = encoded([read_sheet(path, own_titles(path, reading), (), lenient=True)], categories, reading)
     return sheet, columns
 
@@ -357,7 +360,7 @@ def _of_device(samples: FileSamples, trained: Trained, device: str) -> FileSampl
 def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> FileSamples:
     sensors = trained.sensors
     ending = _ending(path)
-    stated = {} if sensors is None else {"columns": {**sensors.names, "values": sensors.columns}, **sensors.dialect}
+    stated = {} if sensors is None else {"columns": {**sensors.names, "values": sensors.columns}, **sensors.form}
     conversions.check(path, stated)
     if ending == ".npz":
         return _archive(path, trained)

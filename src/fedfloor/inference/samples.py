@@ -31,7 +31,8 @@ class Sensors:
         missing: the treatment of missing values: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
         names: role → the column's name in tables, for device, time and label.
         decimal: the decimal mark of tables.
-        dialect: the format of the training's tables, as keys of ``[data]`` other than the defaults.
+        dialect: the format of the training's tables, as keys of ``[data]`` other than the defaults, and for lives the
+            text of those that ``ended``.
         coding: the conversions of table cells in training (bins and categories).
         device_of: the part of a table's path that names its device; None if only a column does.
     """
@@ -44,6 +45,11 @@ class Sensors:
     dialect: Mapping[str, Any] = field(default_factory=dict)
     coding: Mapping[str, Any] = field(default_factory=dict)
     device_of: Naming | None = None
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """The format of tables, whichever lives ended."""
+        return {key: value for key, value in self.dialect.items() if key != "ended"}
 
 
 def fitting(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -> NDArray[Any]:

@@ -99,7 +99,7 @@ def _curves(known: Known) -> Any:
         own = lives[0]
         name = group.label.shown if len(known) > 1 else "predicted"
         traces.append({"x": [0.0, *own.grid], "y": [1.0, *own.predicted], "name": name, "mode": "lines",
-                       "line": {"color": colour(i), "width": 2}})  # fmt: skip
+                       "line": {"color": colour(i), "width": 2, "shape": "hv" if own.steps else "linear"}})  # fmt: skip
     figure = go.Figure(traces)
     figure.update_layout(**layout(380))
     unit = f" ({first.unit})" if first.unit else ""

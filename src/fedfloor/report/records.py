@@ -431,6 +431,7 @@ class LivesRecord:
     median: Annotated[tuple[Number | None, ...], Field(min_length=3, max_length=3)]
     groups: tuple[ChanceRecord, ...] = ()
     unit: str = ""
+    steps: bool = False
 
     def __post_init__(self) -> None:
         if {*map(len, (self.predicted, self.observed, self.low, self.high))} != {len(self.grid)}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -45,6 +46,10 @@ class Answer(ABC):
     def usable(self) -> bool:
         """Return whether the answers, made of arrays, are numbers that can be relied on."""
         return bool(np.isfinite(next(iter(self.parts().values()))).all())
+
+    def informed(self, label: NDArray[Any]) -> Answer:
+        """Return this answer, made of arrays, given the class numbers of the samples, int64 [n]; −1: unknown."""
+        return self
 
     def truth(self, true: Sequence[float]) -> Words:
         """Return the true numbers [targets] of a sample in the format of :meth:`document`."""
@@ -181,6 +186,7 @@ class Expectancy(Answer):
         level: the probability of the interval.
         since: the beginning of the horizon, such as the ``present age``; "" for a sample's own time.
         end: the age beyond which nothing is known; None without one.
+        failed: the samples of machines that have failed, which have no time left.
     """
 
     chance: Part
@@ -192,6 +198,11 @@ class Expectancy(Answer):
     level: float = 0.8
     since: str = ""
     end: float | None = None
+    failed: frozenset[int] = frozenset()
+
+    def informed(self, label: NDArray[Any]) -> Expectancy:
+        """Return this answer without a future of machines that have failed, unless each sample has its own time."""
+        return replace(self, failed=frozenset(np.flatnonzero(label > 0).tolist())) if self.since else self
 
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
         """Return 1 for the chance, and for times the horizon, or the time if it is longer."""
@@ -200,14 +211,17 @@ class Expectancy(Answer):
         return {"chance": 1.0, **{name: np.maximum(self.within, part) for name, part in finite.items()}}
 
     def document(self, i: int) -> Words:
-        """Return the chance, the median and its bounds; None for a time beyond the curve."""
-        values = {name: float(part[i]) for name, part in self.parts().items()}
+        """Return the chance, the median and its bounds; None for a time beyond the curve, and if it has failed."""
+        over = math.inf if i in self.failed else 0.0
+        values = {name: float(part[i]) + over for name, part in self.parts().items()}
         return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
     def usable(self) -> bool:
         return not any(np.isnan(part).any() for part in self.parts().values())
 
     def cells(self, i: int) -> Words:
+        if i in self.failed:
+            return {"chance": "failed", "median left": "–"}
         low, high = (f"{float(part[i]):.4g}".replace("inf", "?") for part in (self.low, self.high))
         median = f"{float(self.median[i]):.4g}".replace("inf", "more than known")
         chance = float(self.chance[i])

@@ -158,6 +158,7 @@ class Lives:
         at_entry, ahead: float64 [n], the predicted S at the entry, and at the horizon ``within`` after it.
         within: the horizon.
         unit: the unit of times.
+        steps: whether the predicted curves are steps.
     """
 
     time: Floats
@@ -169,6 +170,7 @@ class Lives:
     ahead: Floats
     within: float
     unit: str = ""
+    steps: bool = False
 
     @cached_property
     def expected(self) -> Floats:
@@ -200,7 +202,8 @@ class Lives:
 
         groups = [{"samples": len(rows), "predicted": p, "observed": o} for rows, p, o in calibration_groups(self)]
         return {
-            "unit": self.unit, "within": self.within, "samples": len(self.time), "failures": int(self.failed.sum()),
+            "unit": self.unit, "within": self.within, "steps": self.steps,
+            "samples": len(self.time), "failures": int(self.failed.sum()),
             "grid": self.grid.tolist(), "predicted": self.survival.mean(axis=0).round(5).tolist(),
             "observed": at_grid(curve.survival), "low": at_grid(low), "high": at_grid(high), "groups": groups,
             "median": [value if math.isfinite(value) else None for value in curve.median()],

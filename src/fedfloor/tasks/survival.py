@@ -191,8 +191,9 @@ class Survival(Task):
         values = scores.astype(np.float64)
         time, failed, entry, at_entry, ahead = values[:, :5].T
         lives = Lives(
-            time, failed > 0, entry, values[:, 5:], np.array(self.grid), at_entry, ahead, self.within or 1.0, self.unit
-        )
+            time, failed > 0, entry, values[:, 5:], np.array(self.grid), at_entry, ahead, self.within or 1.0, self.unit,
+            steps=self.distribution == "steps",
+        )  # fmt: skip
         return Predictions(table, loss, lives=lives)
 
     def answer(self, out: Tensor, x: Tensor) -> Expectancy:

@@ -103,10 +103,12 @@ def of_entry(
     # a model needs the coding of labels and sensors; tables do not contain labels of ``remaining``
     coding: dict[str, Any] = {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
     coding |= {"categories": facts["categories"]} if facts.get("categories") else {}
+    lives = reading.ended is not None and not reading.remaining  # whose state tells predictions which are over
     inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing,
-        names=reading.columns.roles() | ({"label": ""} if reading.ended is not None else {}),
-        decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=coding,
+        names=reading.columns.roles() | ({"label": ""} if reading.ended is not None and not lives else {}),
+        decimal=reading.decimal, coding=coding,
+        dialect=reading.dialect() | facts.get("order", {}) | ({"ended": reading.ended} if lives else {}),
         device_of=facts.get("device_of", {}), ignored=reading.columns.ignore,
     )  # fmt: skip
     factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
