@@ -217,6 +217,8 @@ def test_lives_need_no_sensors(words: tuple[str, ...], command: Command) -> None
     assert "no sensor;" in told
     ran = command("run", "t.toml", *words)
     assert ran.code == 0, ran.err
+    ages = [row.rpartition(",")[0] for row in rows]  # nobody says which of them have failed
+    (command.folder / "t.csv").write_text("pump,site,hours\n" + "\n".join(ages) + "\n")
     said = command("predict", "runs/t", "t.csv", "--json", "--within", "250")
     chances = [row["chance"] for row in json.loads(said.out)["rows"][:3]]
     if words:  # from 100 on: half fail until 350; from 300 and 500 on, 550 and 750 are beyond the last observed time

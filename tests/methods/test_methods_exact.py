@@ -494,6 +494,18 @@ def test_too_few_rounds_are_told(name: str, task: str, rounds: int, norm: bool, 
     assert ("gradient norm" in told) is norm
 
 
+def test_each_kind_of_machine_may_have_limits_of_its_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"m{k},{k % 2},{rng.normal() * 2 + 10 * (k % 2):.4f},normal" for k in range(4) for _ in range(60)]
+    rows += ["m0,0,10,fault"] * 4
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["device,kind,a,label", *rows]) + "\n")
+    regime = {"kind": "regime", "columns": ["kind"], "regimes": 2}
+    limits = fitted(asked(path, "reconstruction", "shewhart", data={"normalise": regime}), tmp_path)
+    assert limits["mean"][1] == pytest.approx(0, abs=1e-5)  # in each kind's own mean and deviation, 2 and not 5
+    assert limits["sigma"][1] == pytest.approx(1, abs=0.02)
+
+
 def test_a_model_that_is_final_lacks_no_rounds(tmp_path: Path) -> None:
     experiment = asked(table(tmp_path, "classification", "equal"), "classification", "logistic", rounds=30)
     run(experiment, out=tmp_path / "run")
