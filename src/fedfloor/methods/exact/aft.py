@@ -129,7 +129,9 @@ class AFT(ExactSums):
 
         With ψ = z − eᶻ and φ = −eᶻ, gradient and curvature give Σ w over the failures, and with it the value.
         """
-        gradient, curvature, weight = total["gradient"], total["curvature"], theta["weight"]
+        gradient = total["gradient"]
+        curvature = total["curvature"]
+        weight = theta["weight"]
         slack = ROUNDING * (count + float(np.abs(curvature).max()) + float(np.abs(gradient).max()))
         if (np.abs(curvature - curvature.T) > slack).any():
             return True

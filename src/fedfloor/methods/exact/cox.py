@@ -132,7 +132,9 @@ class Cox(ExactSums):
 
         At weights of 0 both sums are the same.
         """
-        failures, x, ends = total["failures"], total["x"], total["ends"]
+        failures = total["failures"]
+        x = total["x"]
+        ends = total["ends"]
         if not weight.any():
             plain = np.hstack([failures[:, None], x])
             slack = ROUNDING * (count + float(np.abs(ends).max(initial=0.0)))
