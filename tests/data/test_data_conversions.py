@@ -21,6 +21,7 @@ import openpyxl
 import pyarrow as pa
 import pytest
 import scipy.io
+import scipy.io.wavfile
 from pyarrow import feather, orc, parquet
 
 import refusals
@@ -78,6 +79,35 @@ def convert(message: str) -> bool:
         return False
     exec(compiled, {})
     return True
+
+
+# -- columns for each machine ------------------------------------------------------------------------------------------
+
+
+def widened(names: list[str]) -> None:
+    rows = "".join(f"2026-03-01 06:{n:02},{','.join(str(100 * k + n) for k in range(len(names)))}\n" for n in range(40))
+    Path("wide.csv").write_text(f"time,{','.join(names)}\n{rows}")
+
+
+@pytest.mark.parametrize("mark", [".", "_", " "])
+def test_columns_of_machines_become_rows(mark: str) -> None:
+    widened([f"P{machine}{mark}{sensor}" for machine in (1, 2, 10) for sensor in ("temp", "flow_in")])
+    with refusals.refused("conversion") as caught:
+        draft(Path("wide.csv"), Path("x.toml"), [])
+    if convert(str(caught.value)):
+        pandas = pytest.importorskip("pandas")
+        table = pandas.read_csv("wide-rows.csv").set_index(["device", "time"])
+        assert table.loc[("P2", "2026-03-01 06:07")].to_dict() == {"temp": 207, "flow_in": 307}
+        assert len(table) == 3 * 40
+        task = ["data.task=reconstruction"]
+        assert draft(Path("wide-rows.csv"), Path("x.toml"), task).park.names == ("P1", "P2", "P10")
+
+
+@pytest.mark.parametrize("names", [["accel_x", "accel_y", "gyro_x", "gyro_y"], ["P1.temp", "P1.flow"], ["t1", "t2"]])
+def test_sensors_of_one_machine_are_no_machines(names: list[str]) -> None:
+    widened(names)
+    with refusals.refused("no-column"):
+        draft(Path("wide.csv"), Path("x.toml"), [])
 
 
 # -- a row per sensor and time -----------------------------------------------------------------------------------------
@@ -468,6 +498,21 @@ def test_the_loop_for_a_folder_keeps_its_folders() -> None:
     block = page.partition("**A folder of such files.**")[2].partition("\nAll tables")[0]
     exec(textwrap.dedent("\n".join(line for line in block.splitlines() if line.startswith("    "))), {})
     assert parquet.read_table("tables/B/1.parquet").column_names == ["a", "b"]
+
+
+def test_sound_becomes_power_in_ranges_of_frequency() -> None:
+    rate = 8000
+    tone = np.sin(2 * np.pi * 1100 * np.arange(2 * rate) / rate)  # in the fifth of 16 bands of 250 Hz
+    Path("motors/A/hum").mkdir(parents=True)
+    scipy.io.wavfile.write("motors/A/hum/1.wav", rate, np.int16(3000 * tone))
+    message = refused("motors/A/hum/1.wav")
+    with refusals.refused("conversion", ConversionError):
+        own.load(Path("motors"), Reading(), 0)  # in a folder, too
+    assert convert(message)
+    table = parquet.read_table("1.parquet")
+    assert (table.num_columns, table.num_rows) == (16, 1 + (2 * rate - 1024) // (1024 - 1024 // 8))
+    means = [np.mean(column) for column in table.to_pydict().values()]
+    assert table.column_names[int(np.argmax(means))] == "band 5"
 
 
 def test_series_with_a_label_become_windows() -> None:

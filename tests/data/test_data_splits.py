@@ -90,6 +90,10 @@ def test_runs_that_are_not_there(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("a,r1,", "a,,", 1))
     with refused("empty-cell"):
         own.load(path, RUN, 0)
+    path.write_text(path.read_text().replace("a,,", "a,r1,").replace("\na,", "\n,").replace("\n,", "\na,", 1))
+    with refused("empty-cell") as merged:
+        own.load(path, RUN, 0)
+    assert "merged" in str(merged.value)
     with refused("data.split"):
         own.load(park_of(tmp_path / "photos"), Reading(split=RunSplit()), 0)
 

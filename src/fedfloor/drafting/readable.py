@@ -15,6 +15,7 @@ from fedfloor.data.files.excerpt import Excerpts
 from fedfloor.data.files.layout import NoColumnError, are_names
 from fedfloor.data.files.rows import unpacked
 from fedfloor.data.files.tree import DataFile, files_in, tables
+from fedfloor.data.files.wide import check_wide
 from fedfloor.data.reading import skipped
 from fedfloor.data.sources import SOURCES
 from fedfloor.drafting import folders, guess, lives, outcomes
@@ -40,6 +41,8 @@ def windows_note(length: int) -> str:
 
 def with_candidates(lack: NoColumnError, data: Mapping[str, Any], excerpts: Excerpts) -> NoColumnError:
     """Return the error for a missing column of devices or labels, with candidates for it."""
+    if lack.role == "device":
+        check_wide(lack.path, data, lack.names)
     task = task_of(data)
     source = expanded(data["path"])
     files = [file.path for file in files_in(source)] if source.is_dir() else [lack.path]

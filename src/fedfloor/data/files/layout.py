@@ -284,6 +284,9 @@ class TableLayout:
         problem = f"'{values[row]}' is no label" if values[row] else "empty"
         where = place(self.path, int(lines[row]), self.header[self.text[role]])
         problem = f"{where}: {problem}. Every row needs a {role}."
+        if role in ("device", "factory") and row > 0 and not values[row]:
+            cells = f"table[{self.header[self.text[role]]!r}]"
+            problem += f" If cells are merged, or stand for the rows below, too, in pandas: {cells} = {cells}.ffill()."
         if role != "label" or self.joined:
             raise SettingError(problem, key="empty-cell")
         known = [text for text in {*values} if text not in bad]
