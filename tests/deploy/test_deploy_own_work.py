@@ -198,6 +198,12 @@ def test_schedules_give_each_round_its_own_rate(tmp_path: Path) -> None:
         of._own_work.check(second, 1)
 
 
+def test_a_visit_that_ends_well_is_not_in_the_devices_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    of = worker(tmp_path, KINDS["noise on samples"])
+    assert of.reply(order(of, own_work(of)))[0] == "update"
+    assert "this visit counts as no change" not in caplog.text
+
+
 # -- class weights -----------------------------------------------------------------------------------------------------
 
 

@@ -268,6 +268,17 @@ def test_files_stay_within_their_limit(trial: Trial, monkeypatch: pytest.MonkeyP
     assert len(rows) > 8
 
 
+def test_a_line_that_just_fits_stays_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alarms.append(tmp_path, {"row": 1})
+    size = (tmp_path / kept.LINES).stat().st_size
+    monkeypatch.setattr(alarms, "MOST_BYTES", 2 * size)
+    alarms.append(tmp_path, {"row": 2})
+    assert not (tmp_path / kept.OLDER).exists()
+    alarms.append(tmp_path, {"row": 3})
+    files = [(tmp_path / name).read_text().splitlines() for name in (kept.OLDER, kept.LINES)]
+    assert [[json.loads(line)["row"] for line in lines] for lines in files] == [[1, 2], [3]]
+
+
 def test_a_line_that_a_kill_cut_costs_no_other(trial: Trial) -> None:
     trial.send("d0", DRIFT)
     with (trial.settings.state / kept.LINES).open("a") as file:

@@ -412,6 +412,15 @@ def test_pickled_arrays_are_never_loaded(tmp_path: Path, caplog: pytest.LogCaptu
     assert "is not predicted" in caplog.text
 
 
+@pytest.mark.parametrize("wrong", [np.zeros((4, 2), np.float32), np.zeros((4, 3)), np.zeros((4, 3, 1), np.float32)])
+def test_arrays_of_another_shape_or_of_other_numbers_are_named(
+    tmp_path: Path, wrong: np.ndarray, caplog: pytest.LogCaptureFixture
+) -> None:
+    np.save(tmp_path / "a.npy", wrong)
+    assert rows_of(tmp_path).next(SINGLE) is None
+    assert f"shape: it holds {wrong.dtype} {list(wrong.shape)}; the model requires float32 [n, 3]." in caplog.text
+
+
 def test_arrays_are_given_in_order(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((100, 3), np.float32))
     assert taken(rows_of(tmp_path)) == [(i, i) for i in range(1, 101)]

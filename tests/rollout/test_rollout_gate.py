@@ -56,6 +56,8 @@ from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.grid import Row
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.figures import named
+from fedfloor.tasks.reconstruction import Reconstruction
+from fedfloor.tasks.regression import Regression
 from live_park import device_settings, member
 from parks import needs_mosquitto
 from refusals import refused
@@ -200,6 +202,16 @@ def facts_of(path: Path, what: config.Experiment) -> Any:
     data = buffer.load(path, own.device_reading(what, cast(Any, SimpleNamespace(
         inputs=SimpleNamespace(coding={}), task=None, classes=("a", "b")))), 0)  # fmt: skip
     return facts.of(what, data)
+
+
+@pytest.mark.parametrize(
+    ("task", "classes"),
+    [(None, ("a", "b")), (Regression(names=("life",)), ()), (Reconstruction(), ()), (CLASSIFICATION, ("a", "b"))],
+)
+def test_the_classes_of_a_devices_files_are_those_of_labels_alone(task: Any, classes: tuple[str, ...]) -> None:
+    """Ranges of a target, and normal or anomaly, are names of bins that no column of a device has."""
+    known = SimpleNamespace(inputs=SimpleNamespace(coding={}), task=task, classes=("a", "b"))
+    assert own.device_reading(config.from_table({}), cast(Any, known)).classes == classes
 
 
 # -- what a device answers ---------------------------------------------------------------------------------------------

@@ -223,6 +223,14 @@ def test_a_run_is_started_when_it_is_due_and_not_again(desk: Desk, runs: list[li
     assert desk.events() == ["began", "started", "ended", "started", "ended"]
 
 
+def test_a_clock_counts_as_set_if_it_moves_by_more_than_a_minute(desk: Desk, runs: list[list[str]]) -> None:
+    made = desk.scheduler(Schedule(every="24h"))
+    looks(desk, made, lambda: desk.passes(1, 60 / 3600), lambda: desk.passes(1, -60 / 3600))
+    assert [line for line in made.lines if line["event"] == "clock"] == []
+    looks(desk, made, lambda: desk.passes(1, 61 / 3600))
+    assert [line["by_s"] for line in made.lines if line["event"] == "clock"] == [61.0]
+
+
 def test_a_clock_that_is_set_moves_no_period(desk: Desk, runs: list[list[str]]) -> None:
     made = desk.scheduler(Schedule(every="24h"))
     looks(desk, made, lambda: desk.passes(1, 1000), lambda: desk.passes(1, -2000), lambda: desk.passes(21.9))

@@ -22,6 +22,7 @@ from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Select, Sequence, Train, Work, device
 from fedfloor.plan.questions import FACTS, asked, covers, facts_of
 from fedfloor.runs import privacy, revealed
+from fedfloor.tasks.classification import CLASSIFICATION
 from refusals import refused
 
 WORK = Work(epochs=1)
@@ -131,6 +132,19 @@ def test_a_run_lists_every_number_without_noise(tmp_path: Path) -> None:
     noisy = experiment("fedavg", **PROTECTIONS["work.sample_clip"])
     assert answers(tmp_path / "noisy", noisy) == {"holding": 1}
     assert answers(tmp_path / "local", experiment("local-only")) == {"holding": 1, "receipt": 2, "outputs": 2}
+
+
+def test_without_a_visit_to_a_device_it_sends_no_update() -> None:
+    """Nothing was visited, or the cloud alone, which has the samples themselves."""
+    what = experiment("fedavg")
+
+    def sent(visits: dict[int, int]) -> dict[str, int]:
+        stated = revealed.statement(what, what.configured, CLASSIFICATION, {}, visits, 1)
+        return {name: entry["times"] for name, entry in stated.items()}
+
+    assert sent({}) == {"holding": 1}
+    assert sent({-1: 3}) == {"holding": 1, "samples": 1}
+    assert sent({0: 3, 1: 2}) == {"holding": 1, "update": 3, "receipt": 3}
 
 
 def test_a_resumed_run_counts_the_answers_of_all_its_rounds(tmp_path: Path) -> None:

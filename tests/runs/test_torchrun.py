@@ -20,6 +20,7 @@ import warm
 from commands import TINY, Command, lines
 from fedfloor import config
 from fedfloor.base.errors import RunError
+from fedfloor.runs import torchrun
 from fedfloor.runs.checks import _difference
 from fedfloor.runs.torchrun import _sent_to_all
 
@@ -47,6 +48,21 @@ import fedfloor.runs.folder
 if os.environ["RANK"] == "1":
     fedfloor.runs.folder.__version__ = "0.0.1"
 """
+
+
+@pytest.mark.parametrize(("hosts", "ranks"), [(("a", "b"), 2), (("a", "a", "b"), 3), (("a",) * 200, 200)])
+def test_ranks_on_several_hosts_or_more_than_share_memory_form_a_team_by_gloo(
+    hosts: tuple[str, ...], ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gather(into: list[str], mine: str) -> None:
+        into[:] = hosts
+
+    monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "all_gather_object", gather)
+    team = torchrun._team(1000)
+    assert isinstance(team, torchrun.Gloo)
+    assert (team.rank, team.size) == (1, ranks)
 
 
 def job(folder: Path, script: str, *words: str, options: tuple[str, ...] = ()) -> warm.Done:

@@ -284,6 +284,8 @@ def _parts(longest: Mapping[str, int], numeric: Collection[str], width: int) -> 
 
     >>> _parts({"method": 6, "low": 6}, ["low"], 80), _parts({"method": 6, "low": 6, "high": 6}, ["low", "high"], 20)
     ([(False, ['method', 'low'])], [(True, ['method', 'low']), (True, ['method', 'high'])])
+    >>> [_parts({"method": 6, "low": 6}, ["low"], width)[0][0] for width in (17, 18)]  # 2 · 3 + 6 + 6
+    [True, False]
     """
     names = [*longest]
     if 3 * len(names) + sum(max(len(name), longest[name]) for name in names) <= width:
