@@ -193,6 +193,7 @@ def test_the_table_is_what_the_runs_say(command: Command) -> None:
     said = command(*SWEEP, "--seeds", "0,1", "--out", "all", "--json")
     told = said.document
     assert "note: 2 trials of each method, each with 2 seeds" in said.err
+    assert "points of" not in said.err  # each grid has as many points as trials
     assert [(row["method"], row["trial"]) for row in told["rows"]] == [(name, i) for name in BOTH for i in (1, 2)]
     for row in told["rows"]:
         folders = [command.folder / "all" / f"{row['method']}-trial{row['trial']}-seed{seed}" for seed in (0, 1)]
