@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from typing import Any
 
@@ -105,6 +106,14 @@ def test_what_cannot_be_read_is_refused() -> None:
         claims.summarised("# a page\n", claims.read())
     with refused("outcome"):
         claims.claim_of({"claim": "a claim", "outcome": "likely"})
+
+
+def test_a_contradiction_says_whose_it_is_and_rests_on_several_runs_or_a_calculation() -> None:
+    found = [claim for claim in claims.read() if claim.outcome == CONTRADICTED]
+    assert found
+    for claim in found:
+        assert re.match(r"By (our|the paper's|the same|the printed|the inputs) ", claim.why), claim.claim
+        assert claim.proof or claim.runs == 0 or claim.runs >= verdicts.SEVERAL, claim.claim
 
 
 def test_commands_name_cells_that_there_are() -> None:
