@@ -114,7 +114,7 @@ def test_every_field_is_part_of_the_digest(plan: Node, changed: dict[str, object
 
 def test_every_field_of_work_is_part_of_the_digest() -> None:
     other = Work("x", None, 4, 8, 0.5, 0.5, 0.5, "classifier", {"mu": 1.0}, "adam", 0.8, 0.9, 1e-6, "device", 1.0,
-                 "body", 1.0, 0.5, "sign", "float16")  # fmt: skip
+                 "body", 1.0, 0.5, "sign", "float16", "head 2.0")  # fmt: skip
     alone = [replace(EPOCH, **{f.name: getattr(other, f.name)}) for f in fields(Work)]
     assert len({digest(Train(CLOUD, work)) for work in [EPOCH, *alone]}) == 1 + len(fields(Work))
 

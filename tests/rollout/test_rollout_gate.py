@@ -206,7 +206,12 @@ def facts_of(path: Path, what: config.Experiment) -> Any:
 
 @pytest.mark.parametrize(
     ("task", "classes"),
-    [(None, ("a", "b")), (Regression(names=("life",)), ()), (Reconstruction(), ()), (CLASSIFICATION, ("a", "b"))],
+    [
+        (None, ("a", "b")),
+        (Regression(names=("life",), center=(50.0,), scale=(9.0,)), ()),
+        (Reconstruction(), ()),
+        (CLASSIFICATION, ("a", "b")),
+    ],
 )
 def test_the_classes_of_a_devices_files_are_those_of_labels_alone(task: Any, classes: tuple[str, ...]) -> None:
     """Ranges of a target, and normal or anomaly, are names of bins that no column of a device has."""
