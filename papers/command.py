@@ -246,5 +246,6 @@ def _print(what: Reproduction, rows: list[dict[str, Any]], *, as_json: bool) -> 
     if as_json:
         show(rows, as_json=True, **work.about(what))
     else:
-        show(rows, as_json=False, title=work.heading(what))
+        shown = [row | {"by_seed": row["by_seed"] and work.written(row["by_seed"])} for row in rows]
+        show(shown, as_json=False, title=work.heading(what))
         print(f"table: {what.out / 'table.md'}")

@@ -151,14 +151,15 @@ def markdown(what: Reproduction, rows: Sequence[Row]) -> str:
     names = [name for name in rows[0] if name != "by_seed" or any(row[name] for row in rows)]
     lines = [f"# {what.table.name}", "", f"{heading(what)}.", ""]
     lines += ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows]
+    lines += ["| " + " | ".join(written(row[name]) for name in names) + " |" for row in rows]
     lines += ["", f"Made by fedfloor {__version__}, seeds {', '.join(map(str, what.seeds))}. Choices:", ""]
     return "\n".join([*lines, *(f"- {note}" for note in what.table.notes)]) + "\n"
 
 
-def _cell(value: Any) -> str:
+def written(value: Any) -> str:
+    """Return a value as the table has it."""
     if isinstance(value, list):
-        return ", ".join(map(_cell, value))
+        return ", ".join(map(written, value))
     if isinstance(value, float):
         return figure(value, 4 if abs(value) < 10 else 1)
     return "–" if value is None else str(value).replace("|", "\\|")
