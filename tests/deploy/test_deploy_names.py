@@ -224,8 +224,8 @@ def test_nothing_that_a_message_starts_leads_to_an_import_by_name(tier: str) -> 
     """The walk has edges too many: an attribute may be any method of that name.
 
     So what only the cloud's own loop calls, which writes plans and begins runs, and the tests of a method's author,
-    whose methods are named "run" and "experiment", the interface for Python, whose names are "model" and "of", and drafts,
-    whose sketch has an "experiment" and a "dataset", are left out by name: ``ENTRY``.
+    whose methods are named "run" and "experiment", the interface for Python, whose names are "model" and "of", and
+    drafts, whose sketch has an "experiment" and a "dataset", are left out by name: ``ENTRY``.
     """
     modules, handlers = TIERS[tier]
     graph = calls.Graph(ROOT, [DEPLOY + one for one in modules])
