@@ -6,6 +6,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -330,17 +331,8 @@ def course(experiment: Experiment, followed: range, lags: int, step: Callable[[i
         SettingError: its data are missing.
         RunError: training failed.
     """
-    torch.set_num_threads(1)
-    keep_memory()
-    park = build_park(experiment)
-    model = experiment.model
-    shape = park.dataset.shape
-    classes = len(park.dataset.classes)
-    network = models.build(model.name, shape, classes, experiment.seed, model.classifier, init=model.init)
     table = np.zeros((len(KINDS), len(followed), lags + 1))
-    with TemporaryDirectory() as folder:
-        memory = DeviceMemory(Path(folder))
-        engine = Engine(park, network, Alone(), memory, experiment.seed, normalise=experiment.data.normalise)
+    with engine_of(experiment) as engine:
         open_: dict[int, list[Samples]] = {}
         for done in rounds(engine, experiment):
             if done.number in followed:
@@ -353,6 +345,25 @@ def course(experiment: Experiment, followed: range, lags: int, step: Callable[[i
         final = evaluate(engine, done.model).accuracy
     batch, fresh, never = (tuple(by_lag.tolist()) for by_lag in table.mean(axis=1))
     return Course(batch, fresh, never, final)
+
+
+@contextmanager
+def engine_of(experiment: Experiment) -> Iterator[Engine]:
+    """Yield an engine of one thread and one rank for an experiment, whose devices' memory ends with it.
+
+    Raises:
+        SettingError: the experiment's data are missing.
+    """
+    torch.set_num_threads(1)
+    keep_memory()
+    park = build_park(experiment)
+    model = experiment.model
+    shape = park.dataset.shape
+    classes = len(park.dataset.classes)
+    network = models.build(model.name, shape, classes, experiment.seed, model.classifier, init=model.init)
+    with TemporaryDirectory() as folder:
+        memory = DeviceMemory(Path(folder))
+        yield Engine(park, network, Alone(), memory, experiment.seed, normalise=experiment.data.normalise)
 
 
 def rounds(engine: Engine, experiment: Experiment) -> Iterator[Done]:

@@ -9,28 +9,23 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor import __version__, models
+from fedfloor import __version__
 from fedfloor.base.chance import generator
 from fedfloor.engine.engine import Engine, Samples
-from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.place import keep_memory
-from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
-from fedfloor.runs.parks import build_park
 from fedfloor.runs.round import Position, step, training
 from papers import documents
 from papers.allocation import wanted
 from papers.cells import Cell, Table
-from papers.forgetting import accuracy
+from papers.forgetting import accuracy, engine_of
 
 Row = dict[str, Any]
 BEFORE = "before"
@@ -163,17 +158,9 @@ def course(of: Tuned, experiment: Experiment, told: Callable[[int], None] = lamb
         SettingError: its data are missing.
         RunError: training failed.
     """
-    torch.set_num_threads(1)
-    keep_memory()
-    park = build_park(experiment)
-    model = experiment.model
-    sizes = park.dataset.shape, len(park.dataset.classes)
-    network = models.build(model.name, *sizes, experiment.seed, model.classifier, init=model.init)
     batch: list[float] = []
     others: list[float] = []
-    with TemporaryDirectory() as folder:
-        memory = DeviceMemory(Path(folder))
-        engine = Engine(park, network, Alone(), memory, experiment.seed, normalise=experiment.data.normalise)
+    with engine_of(experiment) as engine:
         method = experiment.configured
         setup = training(method, engine, experiment.rounds)
         point = Position(state=method.init(setup.view(0), {}, generator(experiment.seed, "init")))
