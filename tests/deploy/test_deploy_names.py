@@ -189,9 +189,9 @@ def test_weights_are_named_by_number_wherever_the_file_lies(tmp_path: Path) -> N
         {"epochs": 1, "clip_norm": float("nan")}, {"epochs": 1, "clip_norm": 0.0},
         {"epochs": 1, "factors": "head"}, {"epochs": 1, "factors": "head nan"}, {"epochs": 1, "factors": {"head": 2}},
         {"epochs": 1, "rate": 3e38, "factors": "head 2.0"},
-        {"epochs": 1, "own": 1},
+        {"epochs": 1, "own": 1}, {"epochs": 1, "rate": 10**400}, {"epochs": 1, "clip_norm": 10**400},
     ],
-    ids=str,
+    ids=lambda work: str(work)[:80],
 )  # fmt: skip
 def test_a_work_of_other_types_is_refused(work: Any) -> None:
     with refused("header", RefusedError):

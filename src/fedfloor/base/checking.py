@@ -203,7 +203,7 @@ def check_values(value: Any, path: str, depth: int = 0) -> None:
 
 def narrow(value: T, path: str) -> T:
     """Return a value unchanged; raise SettingError for a finite number that 32 bits cannot hold."""
-    if isinstance(value, float) and WIDEST < abs(value) < math.inf:
+    if isinstance(value, (int, float)) and WIDEST < abs(value) < math.inf:
         raise SettingError(f"{path} = {shown(value)}: must be a number within ±{WIDEST:g}.")
     return value
 
@@ -354,7 +354,7 @@ def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any
                 raise SettingError(f"{path} = {shown(value)}: must be a list of {len(each)}.")
             return tuple(_converted(inner, item, path, listed=True) for inner, item in zip(value, each, strict=True))
     elif part := next((part for part in parts if part in SIMPLE and fits(value, part)), None):
-        return narrow(part(value), path) if part in (float, Path) else value
+        return part(narrow(value, path)) if part in (float, Path) else value
     elif any(isinstance(part, _SCALARS) and fits(value, part) for part in parts):
         return value
     words = wanted(hint)

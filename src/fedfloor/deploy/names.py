@@ -204,7 +204,7 @@ def work(value: object, names: PartNames) -> Work:
         named.check("work", "of a message", Work, body)
         made = Work(**body, settings=settings)
     except (TypeError, SettingError) as error:
-        raise RefusedError("header", f"its work is not valid: {error}.") from error
+        raise RefusedError("header", f"its work is not valid: {str(error).rstrip('.')}.") from error
     if why := bounds.flaw(made):
         raise RefusedError("header", why)
     return made
