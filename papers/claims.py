@@ -225,8 +225,10 @@ SENTENCE = re.compile(r"Of (the )?\d+ claims of the five papers[^.]*\.")
 def sentence(claims: Sequence[Claim]) -> str:
     """Return the counts as one sentence."""
     count = {one: sum(claim.outcome == one for claim in claims) for one in OUTCOMES}
+    without = sum(claim.outcome == MET and bool(claim.proof) for claim in claims)
     return (
-        f"Of {len(claims)} claims of the five papers, {count[MET]} are met with their printed figures, "
+        f"Of {len(claims)} claims of the five papers, {count[MET]} are met with their printed figures ({without} of "
+        f"them without a run, by calculation), "
         f"{count[CONFIRMED]} are confirmed, {count[CONTRADICTED]} are contradicted (by our runs, or by a calculation), "
         f"{count[UNDECIDED]} need more runs to decide, and {count[UNTESTED]} are not tested."
     )
