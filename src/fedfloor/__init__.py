@@ -71,7 +71,8 @@ if TYPE_CHECKING:
     from fedfloor.parts.objectives.proximal import Represented
     from fedfloor.parts.selection.selection import Selection
     from fedfloor.parts.server import Server, Sgd
-    from fedfloor.parts.travel.codecs import Codec, TopK
+    from fedfloor.parts.travel.codec import Codec
+    from fedfloor.parts.travel.codecs import TopK
     from fedfloor.parts.travel.limits import NormLimit
     from fedfloor.parts.travel.path import AddedNoise, PathPart
     from fedfloor.parts.work import Cosine, Exponential, WorkSettings

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedfloor.parts.objectives.objective import Objective
     from fedfloor.parts.selection.selection import Selection
     from fedfloor.parts.server import Server
-    from fedfloor.parts.travel.codecs import Codec
+    from fedfloor.parts.travel.codec import Codec
 
 Table = Mapping[str, Any]
 PartSetting = str | Table

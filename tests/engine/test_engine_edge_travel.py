@@ -18,7 +18,7 @@ from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.travel import EdgePath
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.mixing.mix import Branch
-from fedfloor.parts.travel.codecs import chain
+from fedfloor.parts.travel.chains import chain
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Parallel, Repeat, Train, Work, device, edge
 from fedfloor.plan.schedule import Key

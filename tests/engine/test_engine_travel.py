@@ -128,7 +128,8 @@ def test_a_direct_link_between_devices_refuses_changes(tmp_path: Path) -> None:
 
 OWN = """
 from dataclasses import dataclass
-from fedfloor.parts.travel.codecs import NONE, Codec
+from fedfloor.parts.travel.codec import Codec
+from fedfloor.parts.travel.path import NONE
 
 @dataclass(frozen=True)
 class Half(Codec):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedfloor.base.chance import generator
 from fedfloor.base.ranges import RefusedError
-from fedfloor.parts.travel.codecs import Coding, chain, text
+from fedfloor.parts.travel.chains import Coding, chain, text
 from fedfloor.parts.travel.packing import NumberLayout, pack_places, places_bytes, unpack_places
 from refusals import refused
 

@@ -39,7 +39,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.park.normalise import normaliser, summed
 from fedfloor.park.park import Park
 from fedfloor.parts.protection.masking import LEAST
-from fedfloor.parts.travel import codecs
+from fedfloor.parts.travel import chains
 from fedfloor.plan.questions import CENSUS
 from fedfloor.runs import privacy
 from fedfloor.runs.folder import write_json
@@ -81,7 +81,7 @@ class Agent:
         self._method = experiment.configured
         self._names = names.table(experiment)
         self._hides = privacy.on_devices(self._method)  # whether answers state no reason that could depend on samples
-        self._sums = codecs.secure(self._method.parts.travel or "")  # whether updates leave in sums alone
+        self._sums = chains.secure(self._method.parts.travel or "")  # whether updates leave in sums alone
         # nothing is kept where updates are in the clear, and no answers of trials, whose machines have all samples
         self._record = (
             record.of_device(settings.state) if self._hides or own.noisy(experiment) else record.RevealRecord()

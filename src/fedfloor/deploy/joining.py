@@ -20,7 +20,7 @@ from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import NAME, CloudEdge, Named
 from fedfloor.experiment import DeploySettings
 from fedfloor.parts.protection.masking import LEAST
-from fedfloor.parts.travel import codecs
+from fedfloor.parts.travel import chains
 
 log = logging.getLogger(__name__)
 
@@ -232,10 +232,10 @@ def renewing(gathered: Gathered, travel: str) -> tuple[int, ...]:
     >>> [renewing(([0, 0, 0, 1, 1, 1], held), travel) for travel in ("secure-sum", "secure-sum across=true", "")]
     [(0,), (0, 1), ()]
     """
-    if not codecs.secure(travel):
+    if not chains.secure(travel):
         return ()
     waiting = [m for m, holding in zip(*gathered, strict=True) if holding.waits]
-    if codecs.across(travel):
+    if chains.across(travel):
         return tuple(sorted(set(gathered[0]))) if len(waiting) >= LEAST else ()
     return tuple(m for m, count in sorted(Counter(waiting).items()) if count >= LEAST)
 

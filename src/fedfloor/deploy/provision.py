@@ -29,7 +29,7 @@ from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, settings_files
 from fedfloor.deploy.park_file import ParkFile, reachable
 from fedfloor.deploy.settings import ALARMS, AlarmSettings, CloudSettings, DeviceSettings, EdgeSettings, Tls
-from fedfloor.parts.travel.codecs import secure
+from fedfloor.parts.travel.chains import secure
 
 KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings | AlarmSettings]] = {
     "device": DeviceSettings, "edge": EdgeSettings, "cloud": CloudSettings, "alarms": AlarmSettings,

@@ -34,7 +34,7 @@ from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts.mixing import mix
 from fedfloor.parts.mixing import registry as mixing
-from fedfloor.parts.travel import codecs
+from fedfloor.parts.travel import chains
 from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
 from fedfloor.plan.outcome import Receipt
@@ -435,7 +435,7 @@ def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine:
     if isinstance(aggregation, SecureAggregation):
         return
     start = subtask.start if node.travel else aggregation.given
-    longer = 1 + ROUNDING + sum(codec.error for codec in codecs.chain(node.travel))
+    longer = 1 + ROUNDING + sum(codec.error for codec in chains.chain(node.travel))
     before = known.parts(network, scope, start, start)
     farthest = [0.0] * len(before)
     for branch in result.branches:

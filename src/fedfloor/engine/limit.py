@@ -16,7 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fedfloor.base.errors import SettingError
-from fedfloor.parts.travel.codecs import secure
+from fedfloor.parts.travel.chains import secure
 from fedfloor.parts.travel.limits import MOST_PIECES, NormLimit
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Work

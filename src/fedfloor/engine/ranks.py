@@ -39,7 +39,7 @@ from fedfloor.engine.travel import VisitPath
 from fedfloor.engine.visit import check_parts
 from fedfloor.models.parcel import Packet
 from fedfloor.parts.selection import selection
-from fedfloor.parts.travel.codecs import secure
+from fedfloor.parts.travel.chains import secure
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work
 from fedfloor.plan.outcome import Outcome, Receipt

@@ -26,7 +26,9 @@ from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Labels, Targets, Values
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.parts.travel.codecs import ERROR, Chance, Coding, SecureSum, chain
+from fedfloor.parts.travel.chains import Coding, chain
+from fedfloor.parts.travel.codec import ERROR, Chance
+from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.parts.travel.packing import Bytes, NumberLayout, Numbers
 from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.plan.schedule import Key
@@ -40,7 +42,7 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
 
     Args:
         travels: the part, as in :attr:`fedfloor.plan.nodes.Work.travels`.
-        codecs: the codecs, as in :func:`fedfloor.parts.travel.codecs.chain`.
+        codecs: the codecs, as in :func:`fedfloor.parts.travel.chains.chain`.
     """
     cut = network.parcel(travels)
     steps = chain(codecs)

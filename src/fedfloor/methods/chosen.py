@@ -18,7 +18,7 @@ from fedfloor.parts.mixing.registry import MIXES, rule
 from fedfloor.parts.objectives.registry import OBJECTIVES, PLANNED, objective
 from fedfloor.parts.selection.selection import SELECTIONS, policy
 from fedfloor.parts.server import SERVERS, optimiser
-from fedfloor.parts.travel import codecs
+from fedfloor.parts.travel import chains, codecs
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 
 TRAVEL = ("travel", "travel_down", "edge_travel", "edge_travel_down")  # settings that are codecs
@@ -166,7 +166,7 @@ def _part(part: str, value: Any, where: str) -> Any:
     """Return a part given by its name, or by a table of its kind and settings; codecs are returned as text."""
     if part in TRAVEL:
         with _inside(where):
-            return codecs.text(value)
+            return chains.text(value)
     settings = {"kind": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
         usual = next(iter(EXCHANGED[part]))

@@ -21,7 +21,7 @@ from fedfloor.parts.objectives.objective import Objective
 from fedfloor.parts.selection import selection
 from fedfloor.parts.selection.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
-from fedfloor.parts.travel import codecs
+from fedfloor.parts.travel import chains, codecs
 from fedfloor.parts.travel.path import PathPart
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
@@ -91,7 +91,7 @@ class ConfiguredMethod(Method):
     @property
     def path(self) -> tuple[PathPart, ...]:
         """The parts that a device's update passes on its way into the mean, in order."""
-        every = (self.private_work, *codecs.chain(self.parts.travel or ""), self.parts.mix)
+        every = (self.private_work, *chains.chain(self.parts.travel or ""), self.parts.mix)
         return tuple(part for part in every if part is not None)
 
     @property
@@ -111,7 +111,7 @@ class ConfiguredMethod(Method):
             if rule is not None:
                 chosen.append((f"method.{key} = '{mixing.to_spec(rule)[0]}'", rule))
         for key in ("travel", "travel_down", "edge_travel", "edge_travel_down"):
-            for codec in codecs.chain(getattr(parts, key) or ""):
+            for codec in chains.chain(getattr(parts, key) or ""):
                 chosen.append((f"method.{key} = '{named.to_spec(codec, codecs.CODECS)[0]}'", codec))
         if self.private_work is not None:
             chosen.append(("work.sample_clip", self.private_work))
@@ -363,14 +363,14 @@ class ConfiguredMethod(Method):
     def _check_codecs(self) -> None:
         """Check that codecs for changes are only on the way up from devices, and that a rule's ``leave`` is called."""
         rule = self.parts.mix
-        if rule is not None and not rule.whole and not codecs.secure(self.parts.travel or ""):
+        if rule is not None and not rule.whole and not chains.secure(self.parts.travel or ""):
             adds = rule.privacy is not None and rule.privacy.kind == "sums"
             if adds or type(rule).leave is not PathPart.leave:
                 raise SettingError(
                     f"method.mix = '{mixing.to_spec(rule)[0]}': devices call its leave, and add its noise, in secure "
                     "sums alone. Set method.travel = 'secure-sum', or write a codec."
                 )
-        if dropping := [codec for codec in codecs.chain(self.parts.travel_down or "") if codec.changes]:
+        if dropping := [codec for codec in chains.chain(self.parts.travel_down or "") if codec.changes]:
             name = named.to_spec(dropping[0], codecs.CODECS)[0]
             raise SettingError(
                 f"method.travel_down = '{name}': it encodes the change of a model, which only a device with the "
@@ -378,7 +378,7 @@ class ConfiguredMethod(Method):
                 "'bfloat16' or 'int8', which encode the model itself."
             )
         between = self.parts.edge_travel, self.parts.edge_travel_down
-        if dropping := [one for text in between for one in codecs.chain(text or "") if one.changes]:
+        if dropping := [one for text in between for one in chains.chain(text or "") if one.changes]:
             name = named.to_spec(dropping[0], codecs.CODECS)[0]
             raise SettingError(
                 f"method.edge_travel = '{name}': only devices can use it, which keep its error or mask it. Choose "

@@ -45,7 +45,7 @@ def tensor_of(blob: memoryview | bytes, like: Tensor) -> Tensor:
 
 
 class Coded(Protocol):
-    """The contract of an encoding of the first numbers that travel: :class:`fedfloor.parts.travel.codecs.Coding`."""
+    """The contract of an encoding of the first numbers that travel: :class:`fedfloor.parts.travel.chains.Coding`."""
 
     @property
     def numbers(self) -> int:

@@ -125,7 +125,7 @@ class Work:
         sample_clip: C, the norm to which every sample's gradient is clipped, for differentially private SGD
             (:func:`fedfloor.engine.private.train_private`); None: plain mini-batches.
         sample_noise: z, the standard deviation of its noise in units of C.
-        travel: the text of the codecs of the model that the visit sends: :func:`fedfloor.parts.travel.codecs.chain`.
+        travel: the text of the codecs of the model that the visit sends: :func:`fedfloor.parts.travel.chains.chain`.
         travel_down: the text of the codecs of the model on its way to the visit.
     """
 

@@ -34,7 +34,7 @@ from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.mixing.private import STATISTICS
 from fedfloor.parts.objectives.objective import Objective
 from fedfloor.parts.objectives.registry import to_spec
-from fedfloor.parts.travel.codecs import chain
+from fedfloor.parts.travel.chains import chain
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel

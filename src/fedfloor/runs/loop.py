@@ -29,7 +29,7 @@ from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
 from fedfloor.parts.mixing import registry as mixing
-from fedfloor.parts.travel import codecs
+from fedfloor.parts.travel import chains
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -155,7 +155,7 @@ class _Run(round_.Observer):
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         # devices reveal no second sum over a round unless all of them take part again: at most one is repeated
-        self.unrepeatable = live is not None and codecs.secure(method.parts.travel or "")
+        self.unrepeatable = live is not None and chains.secure(method.parts.travel or "")
         self.looked = False
         self.warned = not self.first
         self.failing = not self.first  # whether visits that count as no change are logged already

@@ -34,7 +34,7 @@ from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
 from fedfloor.parts.objectives import registry as objectives
 from fedfloor.parts.objectives.objective import Objective
-from fedfloor.parts.travel import codecs
+from fedfloor.parts.travel import chains as chains_of
 from fedfloor.plan import walk
 from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work
@@ -111,8 +111,8 @@ class PriceModel:
             return lambda settings: kind(settings).price(sizes)
 
         costs = {name: cost(kind) for name, kind in QUESTIONS.items()}
-        staged = {text: stages for _, text in chains if (stages := codecs.staged(text)) is not None}
-        across = frozenset(text for text in staged if codecs.across(text))
+        staged = {text: stages for _, text in chains if (stages := chains_of.staged(text)) is not None}
+        across = frozenset(text for text in staged if chains_of.across(text))
         return Payload({"all": size, **parts}, costs, coded, staged, across)
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:

@@ -29,7 +29,8 @@ from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.methods.exact.rows import Charted, Floats, Named, SampleRows, Shapes
 from fedfloor.parts.objectives.objective import Objective, Visit, mean_loss
 from fedfloor.parts.objectives.registry import to_spec
-from fedfloor.parts.travel.codecs import BOUND, SecureSum, chain
+from fedfloor.parts.travel.chains import chain
+from fedfloor.parts.travel.codecs import BOUND, SecureSum
 from fedfloor.parts.travel.path import RECEIPT, UPDATE
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import WHOLE, Broadcast, Node, Parallel, Sequence, Train, device

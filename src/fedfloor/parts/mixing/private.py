@@ -119,7 +119,7 @@ class Private(Mix):
         """
         from fedfloor.parts.objectives.registry import objective
         from fedfloor.parts.selection.selection import Everyone, Poisson
-        from fedfloor.parts.travel.codecs import secure
+        from fedfloor.parts.travel.chains import secure
 
         if self.distributed and not all(secure(work.travel) for work in walk.works(node)):
             raise SettingError(

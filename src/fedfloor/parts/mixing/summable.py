@@ -8,7 +8,7 @@ from fedfloor.base.errors import SettingError
 from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.objectives import registry as objectives
 from fedfloor.parts.protection.masking import LEAST
-from fedfloor.parts.travel.codecs import across, secure
+from fedfloor.parts.travel.chains import across, secure
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import CLOUD, KEEP, Node, Parallel, Select, Train
 

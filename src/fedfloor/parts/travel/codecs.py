@@ -14,102 +14,24 @@ Sender and receiver draw from the same key, so that random places need not be se
 
 from __future__ import annotations
 
-import json
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.base.errors import SettingError, require, shown
+from fedfloor.base.errors import SettingError, require
 from fedfloor.base.ranges import RefusedError
-from fedfloor.parts import fitting, named
-from fedfloor.parts.protection.masking import FIGURES, LEAST, exchanges
+from fedfloor.parts import fitting
+from fedfloor.parts.protection.masking import FIGURES, exchanges
 from fedfloor.parts.travel import packing
+from fedfloor.parts.travel.codec import Codec
 from fedfloor.parts.travel.packing import Bytes, Form, NumberLayout, Numbers
 from fedfloor.parts.travel.path import NONE, RECEIPT, SUM, UPDATE, PathPart
 
-Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain → its generator
 SHARED = 0.6  # least share of the holders of a device's secrets, of whom those of its crew's others lack a few
-Kept = Mapping[str, Numbers]  # what a device keeps for a codec, by name
-ERROR = "error"  # the name of the error of a device's earlier changes
-
-
-@dataclass(frozen=True)
-class Codec(PathPart, ABC):
-    """A codec, which encodes numbers as fewer or shorter ones and decodes them approximately.
-
-    Attributes:
-        changes: whether it encodes only changes of a model, as it drops numbers that a model needs.
-        feedback: whether the device keeps tensors from one change to the next: its error, unless the codec overrides
-            :meth:`correct` and :meth:`keep`.
-        whole: whether it changes nothing, so that a chain omits it.
-        summed: whether only a sum of payloads can be decoded.
-    """
-
-    changes: ClassVar[bool] = False
-    feedback: ClassVar[bool] = False
-    whole: ClassVar[bool] = False
-    summed: ClassVar[bool] = False
-
-    @property
-    def excludes(self) -> Mapping[str, str]:
-        why = "the error that a device keeps from one visit does not belong to the next. Choose 'int8' or a codec "
-        why += "without feedback."
-        kept = {fitting.COHORTS: why, fitting.OBJECTIVE: why} if self.feedback else {}
-        exact = "it rounds or leaves out numbers, so that the model would be another one. Leave it out."
-        lossy = {} if self.whole or self.summed else {fitting.SUMS: exact}
-        return {fitting.SEPARATE: "no models travel. Leave it out.", **super().excludes, **lossy, **kept}
-
-    @property
-    def error(self) -> float:
-        """The greatest length of the error, relative to the length of the encoded vector."""
-        return math.inf
-
-    @abstractmethod
-    def after(self, layout: NumberLayout) -> NumberLayout:
-        """Return the layout of the numbers that the next codec gets."""
-
-    def side(self, layout: NumberLayout) -> int:
-        """Return the number of bytes of side information."""
-        return 0
-
-    @abstractmethod
-    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
-        """Encode numbers: return the side information, and the numbers for the next codec."""
-
-    @abstractmethod
-    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
-        """Decode the result of :meth:`leave`: return the numbers, up to the codec's error.
-
-        Raises:
-            RefusedError: :meth:`leave` cannot have returned these bytes.
-        """
-
-    def correct(self, change: Numbers, kept: Kept) -> Numbers:
-        """Return what a chain with this codec encodes instead of a change [n]: u + e.
-
-        Args:
-            change: the change u of the model in this visit, which must not be altered.
-            kept: the result of :meth:`keep` for the device's previous change; empty at first.
-        """
-        return change + kept[ERROR] if ERROR in kept else change
-
-    def keep(self, change: Numbers, corrected: Numbers, decoded: Numbers, kept: Kept) -> dict[str, Numbers]:
-        """Return what the device keeps for its next change, by name, [n] each: the error e.
-
-        Args:
-            change, kept: the arguments of :meth:`correct`.
-            corrected: its result, which must not be altered.
-            decoded: what the receiver decodes.
-        """
-        return {ERROR: corrected - decoded}
-
-
 AT_ONCE = 1 << 16  # numbers to round at a time
 BOUND = 8.0  # of a secure sum: the greatest change of a number, however many steps a visit has
 
@@ -487,198 +409,8 @@ def _split(x: Numbers, layout: NumberLayout) -> list[Numbers]:
     return np.split(x, np.cumsum([rows * columns for rows, columns in layout.shapes])[:-1])
 
 
-# -- chains of codecs -------------------------------------------------------------------------------------------------
-
 CODECS: dict[str, Callable[..., Codec]] = {
     "identity": Identity, "float16": Float16, "bfloat16": Bfloat16, "quantise": Quantise, "top-k": TopK,
     "random-k": RandomK, "low-rank": LowRank, "sign": Sign, "secure-sum": SecureSum,
 }  # fmt: skip
 OWN: dict[str, Callable[..., Codec]] = {"zeros": Zeros}  # for works of methods, not for experiments
-UNSUMMED = {  # codec → the reason why its payloads cannot be added up
-    "top-k": "each device sends different numbers", "random-k": "each device draws its own places",
-    "sign": "each device has its own scale", "quantise": "each device has its own scales",
-    "low-rank": "the sum of factors is not the factors of the sum",
-    "float16": "its numbers are floating-point", "bfloat16": "its numbers are floating-point",
-}  # fmt: skip
-SHORT: Mapping[str, Mapping[str, Any]] = {f"int{bits}": {"kind": "quantise", "bits": bits} for bits in (8, 4, 2)}
-
-
-@lru_cache(maxsize=64)
-def chain(text: str) -> tuple[Codec, ...]:
-    """Return the codecs of a text in a plan, such as ``"top-k share=0.01, int8"``, without codecs that change nothing.
-
-    Raises:
-        SettingError: an unknown codec or setting, a setting out of its range, or an order in which codecs do not work.
-    """
-    made = [codec(_settings(part), {**CODECS, **OWN}) for part in text.split(",")] if text else []
-    if len(made) > 1 and any(step.summed for step in made):
-        other = next(step for step in made if not step.summed)
-        name = named.to_spec(other, CODECS)[0]
-        raise SettingError(
-            f"travel: 'secure-sum' beside '{name}': {UNSUMMED.get(name, 'it does not code vectors of numbers')}, and "
-            "only vectors of numbers that mean the same on every device can be added up while they are masked. Leave "
-            f"'{name}' out; secure-sum has bits = 16 for half the bytes."
-        )
-    if noisy := next((step for step in made if step.privacy is not None), None):
-        name = named.to_spec(noisy, CODECS)[0]
-        if not noisy.changes:
-            raise SettingError(
-                f"codec '{name}' adds noise, which hides a change but no model: set changes = True in it."
-            )
-        if made[0] is not noisy:
-            raise SettingError(
-                f"travel: '{name}' must be the first codec: what others send beside their numbers, such as a scale, "
-                "would have no noise."
-            )
-        if keeping := next((step for step in made if step.feedback), None):
-            raise SettingError(
-                f"travel: '{name}' beside '{named.to_spec(keeping, CODECS)[0]}': what the device keeps of a change "
-                "would remove the noise in the next one. Leave one of the two out."
-            )
-    layout = NumberLayout(((64, 64),))
-    for step in made:
-        layout = step.after(layout)
-    return tuple(step for step in made if not step.whole)
-
-
-def secure(text: str) -> bool:
-    """Return whether the text of codecs in a plan is that of a secure sum."""
-    return any(step.summed for step in chain(text))
-
-
-def across(text: str) -> bool:
-    """Return whether the text of codecs in a plan is that of one secure sum across factories."""
-    return any(step.crosses for step in chain(text))
-
-
-def staged(text: str) -> Callable[[int], Sequence[tuple[int, int]]] | None:
-    """Return the :meth:`Codec.stages` of the codec of a text in a plan that has any; None without such a codec."""
-    return next((step.stages for step in chain(text) if step.stages(LEAST)), None)
-
-
-def _settings(text: str) -> Mapping[str, Any]:
-    name, *settings = text.split() or [""]
-    pairs = [setting.partition("=") for setting in settings]
-    try:
-        return {"kind": name} | {key: json.loads(value) for key, _, value in pairs}
-    except ValueError:
-        raise SettingError(f"travel: {shown(text)}: must be written as 'top-k share=0.01, int8'.") from None
-
-
-def codec(value: object, known: Mapping[str, Callable[..., Codec]] = CODECS) -> Codec:
-    """Return a codec from its name, or a table of its ``kind`` and settings.
-
-    Raises:
-        SettingError: the value is neither, or a setting is out of its range.
-
-    >>> codec("int4"), codec({"kind": "top-k", "share": 0.1})
-    (Quantise(bits=4, bucket=512), TopK(share=0.1))
-    """
-    settings = {"kind": value} if isinstance(value, str) else value
-    if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
-        raise SettingError(
-            f'travel: {shown(value)}: must be the name of a codec, or a table such as {{ kind = "top-k" }}, or a list '
-            "of codecs."
-        )
-    short = SHORT.get(settings["kind"], {})
-    if "bits" in settings and short:
-        raise SettingError(f"travel: '{settings['kind']}' has its bits in its name: leave bits out, or use 'quantise'.")
-    settings = {**settings, **short}
-    name = settings.pop("kind")
-    names: Mapping[str, Any] = known if name in known or ":" in name else {**known, **SHORT}
-    made: Codec = named.make("codec", name, settings, names, Codec)
-    if made.summed and not isinstance(made, SecureSum):  # its updates would count as protected
-        raise SettingError(f"codec '{name}': summed is for secure-sum alone, whose masks it lacks. Leave it out.")
-    return made
-
-
-def text(value: object) -> str:
-    """Return the text of codecs in a plan, from a codec or a list of codecs as in an experiment file.
-
-    >>> text(["int8", {"kind": "top-k", "share": 0.01}])
-    'quantise bits=8 bucket=512, top-k share=0.01'
-    """
-    if isinstance(value, str) and (" " in value or "," in value):
-        chain(value)
-        value = [_settings(part) for part in value.split(",")]
-    several = list(value) if isinstance(value, (list, tuple)) else [value]
-    words = []
-    for made in map(codec, several):
-        if made.whole:
-            continue
-        name, settings = named.to_spec(made, CODECS)
-        words.append(" ".join([name, *(f"{key}={named.written(value)}" for key, value in settings.items())]))
-    chain(", ".join(words))
-    return ", ".join(words)
-
-
-@dataclass(frozen=True)
-class Coding:
-    """A chain of codecs for numbers of a given layout.
-
-    Args:
-        codecs: the codecs in order; at least one.
-        layout: the layout of the numbers.
-    """
-
-    codecs: tuple[Codec, ...]
-    layout: NumberLayout
-
-    @cached_property
-    def steps(self) -> tuple[tuple[Codec, NumberLayout], ...]:
-        """Each codec with the layout of its input, in order."""
-        layout = self.layout
-        steps = []
-        for step in self.codecs:
-            steps.append((step, layout))
-            layout = step.after(layout)
-        return tuple(steps)
-
-    @cached_property
-    def last(self) -> NumberLayout:
-        """The layout of the numbers that are packed."""
-        codec, layout = self.steps[-1]
-        return codec.after(layout)
-
-    @property
-    def numbers(self) -> int:
-        """The number of coded values."""
-        return self.layout.numbers
-
-    @cached_property
-    def bytes(self) -> int:
-        """The size of a payload in bytes."""
-        return sum(step.side(layout) for step, layout in self.steps) + self.last.bytes
-
-    @property
-    def summed(self) -> SecureSum | None:
-        """The secure-sum codec, whose payloads are decoded only as a sum; None without one."""
-        return next((step for step in self.codecs if isinstance(step, SecureSum)), None)
-
-    @property
-    def memory(self) -> Codec | None:
-        """The codec whose memory of earlier changes the device keeps: the first that has one; None without one."""
-        return next((step for step in self.codecs if step.feedback), None)
-
-    def leave(self, x: Numbers, chance: Chance) -> Bytes:
-        """Return the payload, uint8 [bytes], of numbers [n]."""
-        parts = []
-        for place, (step, layout) in enumerate(self.steps):
-            side, x = step.leave(x, layout, chance(place))
-            parts.append(side)
-        return np.concatenate([*parts, packing.pack_numbers(x, self.last)])
-
-    def arrive(self, payload: Bytes, chance: Chance) -> Numbers:
-        """Return the numbers [n] decoded from a payload.
-
-        Raises:
-            RefusedError: the bytes have the wrong length, or are no payload.
-        """
-        if payload.shape != (self.bytes,):
-            raise RefusedError("payload", f"{payload.size} bytes arrived; {self.bytes} are expected.")
-        ends = np.cumsum([step.side(layout) for step, layout in self.steps])
-        *sides, packed = np.split(payload, ends)
-        x = packing.unpack_numbers(packed, self.last)
-        for place, (step, layout) in reversed(list(enumerate(self.steps))):
-            x = step.arrive(sides[place], x, layout, chance(place))
-        return x
