@@ -57,8 +57,9 @@ from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import authority, broker, checks, device, facts, joining, machines, mqtt, provision, subtasks
 from fedfloor.deploy.channel import REPEATS, DeviceChannel, OpenRequest
 from fedfloor.deploy.checks import STRANGER, MessageFilter
-from fedfloor.deploy.cloud import CloudExecutor, _answer_limits
+from fedfloor.deploy.cloud_executor import CloudExecutor
 from fedfloor.deploy.device_sum import DeviceSum
+from fedfloor.deploy.edge_requests import limits_of_answer
 from fedfloor.deploy.flow import BURST, Flow
 from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, VERSION, Message, decode, encode
 from fedfloor.deploy.names import table
@@ -1349,7 +1350,7 @@ def _large(frame: bytes, kind: str, sent: Any) -> str:
     gate = MessageFilter()
     about = {"mine": [0, 1], "devices": [0, 1]}
     expect(
-        gate.take(frame, "e0", *_answer_limits(kind, about, sent, sum(array.nbytes for array in sent.values())))
+        gate.take(frame, "e0", *limits_of_answer(kind, about, sent, sum(array.nbytes for array in sent.values())))
         is None,
         "it is decoded",
     )
@@ -1387,7 +1388,7 @@ def _exchanged(folder: Path, said: Message, answers: str = "") -> tuple[Mapping[
     one = CloudExecutor(
         CloudSettings("trial", what, folder / "run", edges, NOWHERE), way, [0, 1], table(config.read(what, []))
     )
-    return one._exchange({0: ("walk", {"mine": [0]}, {})}), one
+    return one.edges.exchange({0: ("walk", {"mine": [0]}, {})}), one
 
 
 # -- the time of others ----------------------------------------------------------------------------------------------
@@ -1464,7 +1465,7 @@ def _flaps(folder: Path, present: Mapping[int, Sequence[int]], *, ends: bool) ->
     settings = CloudSettings("trial", what, folder / "run", edges, NOWHERE)
     one = CloudExecutor(settings, way, [0, 1], table(config.read(what, [])))
     one.begin(1)
-    one._request({0: ("walk", {"mine": [0]}, {})}, [0])
+    one.edges.send({0: ("walk", {"mine": [0]}, {})}, [0])
     try:
         one.no_success(1)
     except RunError:

@@ -16,7 +16,8 @@ from test_deploy_faults import WHEN, WHO, losing, model
 from fedfloor import config
 from fedfloor.base.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.base.ranges import RefusedError
-from fedfloor.deploy import checks, cloud, mqtt, names, subtasks
+from fedfloor.deploy import checks, mqtt, names, subtasks
+from fedfloor.deploy.cloud_executor import CloudExecutor
 from fedfloor.deploy.factory_executor import FactoryExecutor
 from fedfloor.deploy.message import Message, encode
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
@@ -98,11 +99,11 @@ def test_a_minority_that_fails_whenever_it_is_drawn_ends_no_run(tmp_path: Path, 
     edges = (CloudEdge("e0", 0, (Named("d0", 0),)),)
     way = Inside({})
     settings = CloudSettings("trial", what, tmp_path / "run", edges, NOWHERE)
-    one = cloud.CloudExecutor(settings, way, [0] * devices, names.table(config.read(what, [])))
+    one = CloudExecutor(settings, way, [0] * devices, names.table(config.read(what, [])))
     one.attendance.present = {0: set(range(devices))}
     for number in range(1, needed + 1):
         failed = {f"d{number}": checks.Failure("visit", "RunError", "why")}
-        one._measurements.add("e0", checks.Measured(0.0, 0.0, {}, frozenset(), {}, failed, 1), 0, 0)
+        one.edges.measurements.add("e0", checks.Measured(0.0, 0.0, {}, frozenset(), {}, failed, 1), 0, 0)
         if number < needed:
             one.no_success(number)
             one.measured()

@@ -22,11 +22,12 @@ from fedfloor import __version__, config
 from fedfloor.base.errors import FedfloorError, RunError, SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import authority, broker, channel, checks, cloud, facts, joining, live, mqtt, names
+from fedfloor.deploy import authority, broker, channel, checks, facts, joining, live, mqtt, names
 from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.channel import REPEATS, DeviceChannel, OpenRequest
 from fedfloor.deploy.checks import STRANGER, MessageFilter
+from fedfloor.deploy.cloud_executor import CloudExecutor
 from fedfloor.deploy.device import Agent, foreign_requests
 from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, RESTART, Flow
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, decode, encode
@@ -912,7 +913,7 @@ def test_failures_of_invented_devices_do_not_add_up_and_do_not_count_where_devic
         "trial", what, tmp_path / "run", edges, NOWHERE, deadlines=Deadlines(join_s=0.5), samples="devices"
     )
     found = config.read(what, [])
-    live_cloud = cloud.CloudExecutor(settings, made, [], names.table(found))
+    live_cloud = CloudExecutor(settings, made, [], names.table(found))
     with refused("holdings-missing", RunError):
         live_cloud.gather(found)
     assert made.asked > 2
@@ -958,7 +959,7 @@ def test_no_forged_answer_of_an_edge_ends_a_run_or_moves_the_model_far(
     for number, (engine, plan, packet, more) in enumerate(walks, 1):
         cloud = engine.factories
         edges = Replayed(true.get(number, {}))
-        cloud._edges = edges
+        cloud.edges._edges = edges
         before = Counter(engine.memory.visits)
 
         def once() -> Any:

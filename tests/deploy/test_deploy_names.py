@@ -212,9 +212,9 @@ TIERS = {
          "subtasks", "mqtt.MqttConnection", "uplink.Uplink", "message"],
     ),
     "cloud": (
-        ["cloud"],
-        ["cloud.CloudExecutor", "uplink.Downlink", "channel.DeviceChannel", "checks.MessageFilter", "joining",
-         "subtasks", "message"],
+        ["cloud", "cloud_executor", "edge_requests"],
+        ["cloud_executor.CloudExecutor", "edge_requests.EdgeRequests", "uplink.Downlink", "channel.DeviceChannel",
+         "checks.MessageFilter", "joining", "subtasks", "message"],
     ),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from fedfloor.base.errors import RunError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks
 from fedfloor.deploy.checks import STAGES
-from fedfloor.deploy.cloud import CloudExecutor
+from fedfloor.deploy.cloud_executor import CloudExecutor
 from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.message import Message

@@ -25,7 +25,8 @@ from statistics import median
 from typing import Any
 
 from fedfloor.base.errors import RunError, SettingError, require
-from fedfloor.deploy.cloud import CloudExecutor, attached
+from fedfloor.deploy.cloud import attached
+from fedfloor.deploy.cloud_executor import CloudExecutor
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.uplink import Downlink
 from fedfloor.engine import ranks
