@@ -111,7 +111,7 @@ def tests_of_kind(tree: ast.AST, kinds: set[str]) -> int:
 
 def repeats(text: str) -> bool:
     """Return whether a file walks the turns of a Repeat."""
-    return "* node.times" in text or "* at.times" in text or "schedule.turns(" in text or "def turns(" in text
+    return "* node.times" in text or "* at.times" in text or ".turns(" in text or "def turns(" in text
 
 
 def imports(path: Path, known: dict[str, Path]) -> set[Path]:

@@ -18,8 +18,9 @@ from fedfloor.network.payload import Payload
 from fedfloor.network.price import price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile
 from fedfloor.network.sites import Sites, draw_sites
+from fedfloor.plan.drivers import Dry
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Sequence, Train, Work, device, edge
-from fedfloor.plan.schedule import Dry, RoundContext
+from fedfloor.plan.schedule import RoundContext
 
 Row = dict[str, object]
 PACKET = 4 * 6_603_710  # bytes of FedGS's network

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fedfloor.base.errors import SettingError, unknown
-from fedfloor.plan import schedule, walk
+from fedfloor.plan import visit_order, walk
+from fedfloor.plan.drivers import Dry
 from fedfloor.plan.nodes import CLOUD, Node, Site, Train, device, edge
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import (
     BroadcastRequest,
-    Dry,
     NodeResult,
     Packet,
     ParallelRequest,
@@ -66,8 +66,8 @@ def count(plan: Node, rule: str, factory_of: Sequence[int] = ()) -> int:
     """
     if rule != MOVES and rule not in RULES:
         raise unknown("rule to count models by", rule, [*RULES, MOVES])
-    if any(True for _ in schedule.selects(plan)):
-        raise schedule.unresolved()
+    if any(True for _ in visit_order.selects(plan)):
+        raise visit_order.unresolved()
     if rule != MOVES:
         per_visit, per_group = RULES[rule]
         groups = _Groups()

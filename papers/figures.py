@@ -13,8 +13,9 @@ import numpy as np
 from fedfloor import config
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
+from fedfloor.plan.drivers import Dry
 from fedfloor.plan.nodes import Node, Parallel
-from fedfloor.plan.schedule import Dry, NodeResult, ParallelRequest, RoundContext
+from fedfloor.plan.schedule import NodeResult, ParallelRequest, RoundContext
 from fedfloor.report import ledger
 from fedfloor.report.groups import half_width, values
 from fedfloor.report.ledger import RecordedRun, privacy

@@ -100,7 +100,7 @@ def test_a_minority_that_fails_whenever_it_is_drawn_ends_no_run(tmp_path: Path, 
     way = Inside({})
     settings = CloudSettings("trial", what, tmp_path / "run", edges, NOWHERE)
     one = CloudExecutor(settings, way, [0] * devices, names.table(config.read(what, [])))
-    one.attendance.present = {0: set(range(devices))}
+    one.edges.attendance.present = {0: set(range(devices))}
     for number in range(1, needed + 1):
         failed = {f"d{number}": checks.Failure("visit", "RunError", "why")}
         one.edges.measurements.add("e0", checks.Measured(0.0, 0.0, {}, frozenset(), {}, failed, 1), 0, 0)

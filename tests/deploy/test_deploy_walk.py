@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.plan.drivers import absent
 from fedfloor.plan.nodes import CLOUD, Sequence, Train, Work, device
-from fedfloor.plan.schedule import absent
 from live_park import experiment, figures, live, simulated
 
 SIMULATE = "deploy.simulate = true\n"

@@ -14,7 +14,7 @@ from fedfloor.base.errors import SettingError
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.parts.selection.grouping import Log
-from fedfloor.plan import schedule, walk
+from fedfloor.plan import visit_order, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Sequence
 from fedfloor.plan.outcome import Outcome
 from floor import bits, park
@@ -36,7 +36,7 @@ def planned(of: HFedMS, number: int, state: State | None = None, **more: Any) ->
 
 
 def chains(node: Node) -> list[list[int]]:
-    return [[visit.site.index for visit in schedule.in_order(one)] for one in walk.branches(node)]
+    return [[visit.site.index for visit in visit_order.in_order(one)] for one in walk.branches(node)]
 
 
 # -- the schedule ------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_a_period_is_one_round_of_everything_and_then_of_the_classifier() -> Non
     for number in range(1, 8):
         plan = planned(of, number, state)
         state = of.absorb(state, Outcome({}, plan))
-        (work,) = {visit.work.objective: visit.work for visit in schedule.in_order(plan)}.values()
+        (work,) = {visit.work.objective: visit.work for visit in visit_order.in_order(plan)}.values()
         kinds.append((work.trains, work.objective, work.settings.get("last"), work.epochs))
         assert (walk.children(plan)[-1:] == (Broadcast(tuple(sorted(walk.visits(plan))), "all"),)) == (number % 3 == 1)
         assert any(isinstance(one, Probe) for one in walk.children(plan)) == (number % 3 == 1)
@@ -167,7 +167,7 @@ def test_d_with_periods_of_one_round_is_s_in_model(tmp_path: Path) -> None:
 def test_with_q_of_0_there_is_no_memory(tmp_path: Path) -> None:
     job = model("hfedms", tmp_path, period=2, memory=0, **ALL)
     assert not job.engine.memory.held
-    (work,) = {visit.work.trains: visit.work for visit in schedule.in_order(job.outcomes[1].resolved)}.values()
+    (work,) = {visit.work.trains: visit.work for visit in visit_order.in_order(job.outcomes[1].resolved)}.values()
     assert (work.trains, work.objective) == ("classifier", "plain")
 
 

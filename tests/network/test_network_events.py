@@ -18,7 +18,7 @@ from fedfloor.network.price import Price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile
 from fedfloor.network.sites import Sites
 from fedfloor.network.transfers import PacketProcess, SimulatedClock, Steps
-from fedfloor.plan import schedule, walk
+from fedfloor.plan import visit_order, walk
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Sequence, Site, Train, Work, device
 from priced import EPOCH, PASS, PAYLOAD, chain, near, network, networks, plans, priced, scoped, standing, star, visit
 
@@ -138,7 +138,7 @@ def test_a_plan_takes_at_least_its_busiest_link_and_at_most_everything_in_turn(p
     # until the end, something is on its way or at work at any time
     assert found.seconds <= (moving + worked(plan, standing(on))) * (1 + 1e-12)
     assert all(0 <= one <= found.seconds for one in found.visits)
-    assert len(found.visits) == len(schedule.in_order(plan))
+    assert len(found.visits) == len(visit_order.in_order(plan))
 
 
 def faster(link: LinkClass | None, factor: float) -> LinkClass | None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfloor.base.errors import SettingError
-from fedfloor.plan import schedule, walk
+from fedfloor.plan import schedule, visit_order, walk
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -294,12 +294,12 @@ def test_what_a_plan_became_is_put_back() -> None:
     other = star((2,))
     chain_ = Sequence((VISIT, select))
     turns = Repeat(2, select)
-    assert schedule.rebuilt(chain_, [VISIT, select]) is chain_
-    assert schedule.rebuilt(turns, [select, select]) is turns
-    assert schedule.rebuilt(chain_, [VISIT, one]) == Sequence((VISIT, one))
-    assert schedule.rebuilt(turns, [one, star((1,))]) == Repeat(2, one)
-    assert schedule.rebuilt(turns, [one, other]) == Sequence((Repeat(1, one), Repeat(1, other)))
-    assert schedule.rebuilt(replace(turns, tick=False), [one, other]) == Sequence((one, other))
+    assert visit_order.rebuilt(chain_, [VISIT, select]) is chain_
+    assert visit_order.rebuilt(turns, [select, select]) is turns
+    assert visit_order.rebuilt(chain_, [VISIT, one]) == Sequence((VISIT, one))
+    assert visit_order.rebuilt(turns, [one, star((1,))]) == Repeat(2, one)
+    assert visit_order.rebuilt(turns, [one, other]) == Sequence((Repeat(1, one), Repeat(1, other)))
+    assert visit_order.rebuilt(replace(turns, tick=False), [one, other]) == Sequence((one, other))
 
 
 def test_a_field_is_known_by_name_or_at_its_default() -> None:

@@ -25,7 +25,7 @@ from fedfloor.engine.cohort.cohort import Cohort
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
-from fedfloor.plan import nodes, schedule, text, walk
+from fedfloor.plan import drivers, nodes, schedule, text, visit_order, walk
 from fedfloor.plan.nodes import Node, Parallel, Train, device, edge
 from fedfloor.plan.outcome import Outcome
 from fedfloor.report.plan_svg import svg
@@ -64,7 +64,9 @@ def _alone(plan: Node) -> Outcome:
 def one_rank(plan: Node) -> None:
     """A visit for each receipt, no choice is left open, the clock is where it should be."""
     outcome = _alone(plan)
-    assert [walk.number(one) for one in schedule.in_order(outcome.resolved)] == [one.device for one in outcome.receipts]
+    assert [walk.number(one) for one in visit_order.in_order(outcome.resolved)] == [
+        one.device for one in outcome.receipts
+    ]
     assert outcome.ticks == max(1, walk.span(plan)) == max(1, walk.span(outcome.resolved))
     assert bool(torch.isfinite(outcome.packet["w"]).all())
 
@@ -96,7 +98,7 @@ def price(plan: Node) -> None:
     costs = _sites()
     known = resolved(plan, here(), schedule.RoundContext(0, 1), 0, Counter()).resolved
     found = costs.price(known, {"w": engine(here()).network.flat}, 1, 0)
-    assert len(found.visits) == len(schedule.in_order(known))
+    assert len(found.visits) == len(visit_order.in_order(known))
     assert all(0 <= one <= found.seconds * (1 + 1e-12) for one in found.visits)
     assert set(found.joules_by_device) == walk.devices(known)
 
@@ -120,14 +122,14 @@ def reports(plan: Node) -> None:
     counted = results.reports(noisy, plan)
     assert set(counted) <= walk.devices(plan)
     assert bool(counted) == any(one.what in ("census", "classes") for one in walk.probes(plan)) or any(
-        one.reads_census for one in schedule.selects(plan)
+        one.reads_census for one in visit_order.selects(plan)
     )
 
 
 def nobody(plan: Node) -> None:
     """Where nobody walks it every visit is lost, and the model stays as it was."""
-    gone = schedule.absent(plan, 3, {1: 4}, lambda k: 7)
-    assert len(gone.receipts) == len(schedule.in_order(gone.resolved))
+    gone = drivers.absent(plan, 3, {1: 4}, lambda k: 7)
+    assert len(gone.receipts) == len(visit_order.in_order(gone.resolved))
     assert all(one.lost for one in gone.receipts)
 
 
@@ -170,7 +172,7 @@ def test_every_gap_is_of_a_plan_and_an_interpreter() -> None:
 
 
 def test_what_a_driver_raises_is_never_taken_for_the_end_of_a_walk() -> None:
-    class Broken(schedule.Dry):
+    class Broken(drivers.Dry):
         def train(self, request: schedule.TrainRequest) -> None:
             raise StopIteration(7)
 
@@ -181,15 +183,15 @@ def test_what_a_driver_raises_is_never_taken_for_the_end_of_a_walk() -> None:
 def test_what_is_no_node_is_refused() -> None:
     plan = nodes.Sequence((PLANS["a visit: epochs"], (PLANS["a visit: epochs"],)))  # type: ignore[arg-type]
     with refused("plan", FedfloorError):
-        schedule.Dry().over(plan, schedule.RoundContext(0, 1))
+        drivers.Dry().over(plan, schedule.RoundContext(0, 1))
 
 
 def test_branches_that_nobody_walks_number_their_visits_as_if_walked() -> None:
     plan = Parallel((Train(device(1), STEP), nodes.Sequence((Train(device(1), STEP), Train(device(1), STEP)))))
-    walked_ = schedule.Dry().over(plan, schedule.RoundContext(0, 1))
+    walked_ = drivers.Dry().over(plan, schedule.RoundContext(0, 1))
     assert [one.visit for one in walked_.receipts] == [0, 1, 2]
     met = schedule.ParallelRequest(plan, {}, 0, schedule.Walk(schedule.RoundContext(0, 1)))
-    gone = [schedule.absent(one.node, 0, one.walk.visits, lambda k: 7) for one in met.branches()]
+    gone = [drivers.absent(one.node, 0, one.walk.visits, lambda k: 7) for one in met.branches()]
     assert [receipt.visit for one in gone for receipt in one.receipts] == [0, 1, 2]
 
 

@@ -65,7 +65,7 @@ def test_a_ring_across_factories_moves_more_than_it_is_counted() -> None:
 
 
 def _visits(plan: Node) -> list[Train]:
-    from fedfloor.plan.schedule import in_order
+    from fedfloor.plan.visit_order import in_order
 
     return in_order(plan)
 

@@ -15,7 +15,7 @@ from fedfloor.engine.team import Team
 from fedfloor.methods.catalog import METHODS
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Recycle
-from fedfloor.plan import schedule
+from fedfloor.plan import visit_order
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Select, Sequence, Work, edge
 from fedfloor.plan.outcome import Outcome
 from fedfloor.runs import pricing
@@ -111,7 +111,7 @@ def test_choices_made_before_are_those_of_a_walk_with_training(plan: str, ranks:
         trained = of.setup.carrier.run(PLANS[plan], of.start, 1, 0, {})
         assert made.whole == trained.resolved
         assert made.numbers == tuple(receipt.visit for receipt in trained.receipts)
-        assert len(made.known.choices) == schedule.count_selects(PLANS[plan])
+        assert len(made.known.choices) == visit_order.count_selects(PLANS[plan])
         return True
 
     assert everywhere(ranks, body) == [True] * ranks

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor import config
-from fedfloor.plan import schedule
+from fedfloor.plan import visit_order
 from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.runs import pricing
 from floor import park, visits
@@ -47,7 +47,7 @@ def test_a_visit_is_priced_as_often_as_it_asks_the_network(
     handle = first.register_forward_pre_hook(count)
     job.round(state, 2)
     handle.remove()
-    (visit,) = schedule.in_order(job.plan(state, 2))
+    (visit,) = visit_order.in_order(job.plan(state, 2))
     told = pricing.effort(visit.work, SIZE)
     assert told == pytest.approx(2.0 + beside)
     assert sum(asked) / SIZE == pytest.approx(told)

@@ -35,7 +35,7 @@ from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts.mixing import mix
 from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.travel import chains
-from fedfloor.plan import schedule, text, walk
+from fedfloor.plan import schedule, text, visit_order, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import NodeResult
@@ -324,7 +324,7 @@ def checked_branches(subtask: Subtask, indices: Sequence[int], rows: Any, engine
 
 def check_choices(child: Node, chosen: Any) -> None:
     """Check that each Select's choices are candidates, without duplicates and within its limit; else refuse them."""
-    places = list(schedule.selects(child))
+    places = list(visit_order.selects(child))
     for place, devices in zip(places, ranges.rows(chosen, len(places), "its choices"), strict=True):
         if not isinstance(devices, list) or not 1 <= len(devices) <= place.how_many:
             raise RefusedError("header", f"the number of its choices is not 1 to {place.how_many}.")
@@ -336,7 +336,7 @@ def checked_receipts(
     subtask: Subtask, resolved: Node, receipts: Any, before: Counter[int], engine: Engine
 ) -> list[Receipt]:  # fmt: skip
     """Return the checked receipts of a branch, one for each visit, in the order of the plan."""
-    expected = schedule.in_order(resolved)
+    expected = visit_order.in_order(resolved)
     times = Counter(visit.site.index for visit in expected)
     checked = list[Receipt]()
     ticks = subtask.tick, subtask.tick + walk.span(resolved)

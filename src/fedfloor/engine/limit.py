@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from fedfloor.base.errors import SettingError
 from fedfloor.parts.travel.chains import secure
 from fedfloor.parts.travel.limits import MOST_PIECES, NormLimit
-from fedfloor.plan import schedule, walk
+from fedfloor.plan import visit_order, walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt
 
@@ -228,7 +228,7 @@ class Limit:
 
     def note(self, resolved: Node, receipts: Sequence[Receipt]) -> None:
         """Record the updates of a walk's visits, in plan order."""
-        for visit, receipt in zip(schedule.in_order(resolved), receipts, strict=True):
+        for visit, receipt in zip(visit_order.in_order(resolved), receipts, strict=True):
             if receipt.update:
                 self._keep(visit.work.travels, receipt.device, receipt.update)
 
@@ -283,7 +283,7 @@ def offenders(
         limit.note(resolved, receipts)
     changed: dict[str, list[Part]] = {}
     for index, (resolved, receipts) in enumerate(branches):
-        for place, (visit, receipt) in enumerate(zip(schedule.in_order(resolved), receipts, strict=True)):
+        for place, (visit, receipt) in enumerate(zip(visit_order.in_order(resolved), receipts, strict=True)):
             if receipt.update and not receipt.lost:
                 scope = visit.work.travels
                 changed[scope] = changed.get(scope) or limit.parts(network, scope, start, start)

@@ -40,7 +40,7 @@ from fedfloor.engine.visit import check_parts
 from fedfloor.models.parcel import Packet
 from fedfloor.parts.selection import selection
 from fedfloor.parts.travel.chains import secure
-from fedfloor.plan import schedule, walk
+from fedfloor.plan import drivers, schedule, walk
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import (
@@ -90,7 +90,7 @@ def sent(
                 for index in indices:
                     whole.add(index, start, 0)
                 gone = (
-                    schedule.absent(branch.node, request.tick, branch.walk.visits, size)
+                    drivers.absent(branch.node, request.tick, branch.walk.visits, size)
                     for branch in request.branches(indices)
                 )
                 results.update(zip(indices, gone, strict=True))
@@ -172,7 +172,7 @@ def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]
     return [branches_to_json(aggregation.settle(done, sorted(mine), trainer.limit)), *aggregation.unfinished()]
 
 
-class Trainer(schedule.Driver):
+class Trainer(drivers.Driver):
     """The driver that carries out a walk's requests; ``by_team`` as in :class:`~fedfloor.plan.schedule.Walk`."""
 
     def __init__(self, engine: Engine, round_number: int, extractor: FrozenExtractor, *, whole: bool = False) -> None:

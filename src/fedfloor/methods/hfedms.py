@@ -12,7 +12,7 @@ from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.objectives.replay import Replay, Rule, calibrating
 from fedfloor.parts.selection.grouping import Growth, Log, chosen_groups, formed, groups_of, is_full, period_of, present
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan import schedule, walk
+from fedfloor.plan import visit_order, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Sequence, Train, device
 from fedfloor.plan.outcome import Outcome
 from fedfloor.solvers.grouping.solve import SOLVERS
@@ -133,7 +133,7 @@ class HFedMS(Method):
     def noted(self, state: State, plan: Node) -> State:
         groups = state.notes.get("groups", [])
         if walk.scopes(plan) == {"all"}:
-            groups = [[visit.site.index for visit in schedule.in_order(branch)] for branch in walk.branches(plan)]
+            groups = [[visit.site.index for visit in visit_order.in_order(branch)] for branch in walk.branches(plan)]
         info = {"chosen_groups": len(groups), "group_size": max(map(len, groups), default=0)}
         return replace(state, notes={**state.notes, "groups": groups, "info": info})
 

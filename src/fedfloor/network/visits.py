@@ -12,10 +12,11 @@ from dataclasses import replace
 from fedfloor.base.errors import SettingError
 from fedfloor.network.payload import Payload
 from fedfloor.network.sites import VisitPlace
-from fedfloor.plan import schedule, walk
+from fedfloor.plan import visit_order, walk
+from fedfloor.plan.drivers import Dry
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Select, Site, Train
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Dry, Packet, RoundContext, TrainRequest
+from fedfloor.plan.schedule import Packet, RoundContext, TrainRequest
 
 
 def examine(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], bool]:
@@ -44,7 +45,7 @@ def examine(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], boo
         visits = inside.get(id(node))
         if visits is None:
             if isinstance(node, Select):
-                raise schedule.unresolved()
+                raise visit_order.unresolved()
             if isinstance(node, (Broadcast, Probe)):
                 named.update(node.devices)
                 parts = parts or _leaves_model(node, payload)

@@ -1,9 +1,9 @@
 """The walk over a plan, with its clock, visit numbers, lost visits, selections, and isolated branches.
 
 :meth:`Walk.node` is a generator. It yields one request after the other, receives the result of each, and returns a
-:class:`NodeResult`. A :class:`Driver` carries out the requests: one by one, on several ranks, for many devices at once,
-on real machines, or not at all (:class:`Dry`). The walk alone determines the path of the packet; drivers do everything
-else. ``Sequence`` and ``Repeat`` need no request: the walk itself takes their children in turn.
+:class:`NodeResult`. A driver (:mod:`fedfloor.plan.drivers`) carries out the requests: one by one, on several ranks, for
+many devices at once, on real machines, or not at all. The walk alone determines the path of the packet; drivers do
+everything else. ``Sequence`` and ``Repeat`` need no request: the walk itself takes their children in turn.
 
 ====================  ========================================================================================
 request               result
@@ -18,7 +18,6 @@ request               result
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from fedfloor.base.chance import generator
 from fedfloor.base.errors import SettingError, shown
-from fedfloor.plan import nodes, walk
+from fedfloor.plan import nodes, visit_order, walk
 from fedfloor.plan.nodes import (
     KEEP,
     LEAST_LOSS,
@@ -150,9 +149,9 @@ class ParallelRequest(NamedTuple):
         result = []
         choices = iter(own.choices)
         apart = own.round.interference and not any(map(walk.meets, self.node.children))
-        neighbours = concurrent(self.node) if apart else None
+        neighbours = visit_order.concurrent(self.node) if apart else None
         for index, child in enumerate(self.node.children):
-            made = tuple(islice(choices, count_selects(child))) if own.choices else ()
+            made = tuple(islice(choices, visit_order.count_selects(child))) if own.choices else ()
             if mine is None or index in mine:
                 known = frozenset({*walk.devices(child), -1})  # not for all devices, which would be quadratic
                 seen = {k: own.visits[k] + ahead[k] for k in known}
@@ -311,7 +310,7 @@ class Walk:
         alone = node if node.model == MODEL else replace(node, model=MODEL)
         result: NodeResult = yield ParallelRequest(alone, single(packet, node.model), tick, self)
         # the branches have had these choices from a copy of the queue
-        for _ in range(count_selects(node) if self.choices else 0):
+        for _ in range(visit_order.count_selects(node) if self.choices else 0):
             self.choices.popleft()
         # of several models one went through the branches, as w; the others wait beside it
         if several(packet):
@@ -357,13 +356,13 @@ class Walk:
     def _turns(self, node: Repeat | nodes.Sequence | Parallel, packet: Packet, tick: int) -> Walking:
         """Walk children one after the other: each starts at the place and time at which the previous child ended."""
         done = list[NodeResult]()
-        for child, ticks in turns(node):
+        for child, ticks in visit_order.turns(node):
             result = yield from self.node(child, packet, tick)
             packet = result.packet
             # only the last packet is needed: those of a long chain would fill the memory
             done.append(replace(result, packet={}) if packet else result)
             tick += ticks
-        return _together(packet, rebuilt(node, [result.resolved for result in done]), done)
+        return _together(packet, visit_order.rebuilt(node, [result.resolved for result in done]), done)
 
 
 _STEPS: dict[type[Any], Callable[..., Walking]] = {
@@ -405,84 +404,6 @@ def merged(parts: Sequence[Mapping[int, Mapping[str, Any]]]) -> Answers:
 def lost(key: Key, samples: int, size: int) -> Receipt:
     """Return the receipt of a lost visit."""
     return Receipt(key.device, key.visit, key.tick, 0, samples, 0.0, 0.0, 0.0, size, lost=True)
-
-
-# -- order ------------------------------------------------------------------------------------------------------------
-
-
-def turns(node: Node) -> list[tuple[Node, int]]:
-    """Return the turns of a ``Sequence`` or a ``Repeat``, each with its number of ticks.
-
-    The branches of a ``Parallel`` with mix = "keep" are turns that start at the same tick.
-
-    >>> from fedfloor.plan.nodes import device
-    >>> [ticks for _, ticks in turns(Repeat(3, Train(device(0), Work(epochs=1))))]
-    [1, 1, 1]
-    """
-    if isinstance(node, Repeat):
-        # a turn that counts as a tick takes one even if nothing trains in it
-        ticks = walk.span(node.child)
-        return [(node.child, max(1, ticks) if node.tick else ticks)] * node.times
-    return [(child, 0 if isinstance(node, Parallel) else walk.span(child)) for child in walk.children(node)]
-
-
-def in_order(node: Node) -> list[Train]:
-    """Return every training visit in plan order, as often as it takes place; SettingError: there is a ``Select``."""
-    if isinstance(node, Select):
-        raise unresolved()
-    if isinstance(node, Train):
-        return [node]
-    below = [visit for child in walk.children(node) for visit in in_order(child)]
-    return below * node.times if isinstance(node, Repeat) else below
-
-
-def concurrent(node: Parallel) -> list[list[tuple[Train, ...]]]:
-    """Return, for each visit of each branch in order, the simultaneous visits of the other branches.
-
-    >>> from fedfloor.plan.nodes import device
-    >>> one, two, three = (Train(device(k), Work(epochs=1)) for k in range(3))
-    >>> concurrent(Parallel((nodes.Sequence((one, two)), three))) == [[(three,), ()], [(one,)]]
-    True
-    """
-    lines = [in_order(child) for child in node.children]
-    return [
-        [tuple(o[i] for other, o in enumerate(lines) if other != branch and i < len(o)) for i in range(len(line))]
-        for branch, line in enumerate(lines)
-    ]
-
-
-def selects(node: Node) -> Iterator[Select]:
-    """Yield every ``Select`` in the order of the walk, as often as it takes place."""
-    if isinstance(node, Select):
-        yield node
-    for child in walk.children(node):
-        for _ in range(node.times if isinstance(node, Repeat) else 1):
-            yield from selects(child)
-
-
-def count_selects(node: Node) -> int:
-    """Return how often a node selects devices: the number of choices in its walk."""
-    return sum(times for at, times in walk.every(node) if isinstance(at, Select))
-
-
-def unresolved() -> SettingError:
-    """Return the error for a plan with a ``Select``, where visits must be known."""
-    return SettingError("the plan has a Select: its visits are known only once it is resolved.", key="unresolved-plan")
-
-
-def rebuilt(node: Node, resolved: list[Node]) -> Node:
-    """Return a ``Sequence`` or ``Repeat`` with its turns resolved; the same object if nothing changed.
-
-    A ``Repeat`` with different turns becomes a ``Sequence``.
-    """
-    before = walk.children(node)  # all turns of a Repeat have the same child
-    if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
-        return node
-    if not isinstance(node, Repeat):
-        return walk.with_children(node, resolved)
-    if all(turn == resolved[0] for turn in resolved):
-        return replace(node, child=resolved[0])
-    return nodes.Sequence(tuple(replace(node, times=1, child=turn) if node.tick else turn for turn in resolved))
 
 
 # -- models and choices -----------------------------------------------------------------------------------------------
@@ -550,100 +471,5 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
     if isinstance(node, Since):
         child = resolved(node.child, choices)
         return node if child is node.child else replace(node, child=child)
-    below = [resolved(child, choices) for child, _ in turns(node)]
-    return rebuilt(node, below) if below else node
-
-
-# -- drivers ----------------------------------------------------------------------------------------------------------
-
-
-def driven(walk: Generator[R, Any, T], do: Callable[[R], Any]) -> T:
-    """Drive a generator of requests to its end, with ``do`` for each request; return its result."""
-    result: Any = None
-    while True:
-        try:
-            request = walk.send(result)
-        except StopIteration as stop:
-            return cast(T, stop.value)
-        result = do(request)
-
-
-class Driver(ABC):
-    """The contract of a driver, which carries out the requests of a walk."""
-
-    def drive(self, walking: Walking) -> NodeResult:
-        """Drive a walk to its end; return its result."""
-        return driven(walking, self.do)
-
-    def do(self, request: Request) -> Any:
-        return getattr(self, _METHODS[type(request)])(request)
-
-    @abstractmethod
-    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
-        """Return (packet, receipt) after training at a site; None if the result is lost."""
-
-    @abstractmethod
-    def probe(self, request: ProbeRequest) -> Answers:
-        """Put a question to devices; return device → question → answer."""
-
-    @abstractmethod
-    def broadcast(self, request: BroadcastRequest) -> None:
-        """Send the model to devices that only keep it."""
-
-    @abstractmethod
-    def select(self, request: SelectRequest) -> Sequence[int]:
-        """Return the selected devices."""
-
-    @abstractmethod
-    def parallel(self, request: ParallelRequest) -> NodeResult:
-        """Walk the branches, and return their result with the aggregated packet."""
-
-
-_METHODS: Mapping[type[Any], str] = {
-    TrainRequest: "train", ProbeRequest: "probe", BroadcastRequest: "broadcast", SelectRequest: "select",
-    ParallelRequest: "parallel",
-}  # fmt: skip
-
-
-class Dry(Driver):
-    """A driver without training: a ``Select`` selects its first candidates, and questions have no answers."""
-
-    def over(self, plan: Node, context: RoundContext, tick: int = 0, packet: Packet | None = None) -> NodeResult:
-        """Walk a plan, starting at a tick; return its result."""
-        return self.drive(Walk(context).node(plan, packet or {}, tick))
-
-    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
-        key = request.key
-        return request.packet, Receipt(key.device, key.visit, key.tick, 0, 0, 0.0, 0.0, 0.0, request.size, lost=False)
-
-    def probe(self, request: ProbeRequest) -> Answers:
-        return {}
-
-    def broadcast(self, request: BroadcastRequest) -> None:
-        """Do nothing."""
-
-    def select(self, request: SelectRequest) -> Sequence[int]:
-        return request.node.candidates[: request.node.how_many]
-
-    def parallel(self, request: ParallelRequest) -> NodeResult:
-        return joined(request, request.packet, [self.branch(branch, request) for branch in request.branches()])
-
-    def branch(self, branch: BranchWalk, request: ParallelRequest) -> NodeResult:
-        return self.drive(branch.walk.node(branch.node, request.packet, request.tick))
-
-
-def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> NodeResult:
-    """Return the result of a branch whose edge failed: every visit is lost.
-
-    >>> absent(Train(nodes.device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
-    True
-    """
-    none = RoundContext(0, 0, held, lost=lambda node, concurrent, key: True)  # noqa: ARG005
-    return replace(_Absent().drive(Walk(none, seen).node(node, {}, tick)), packet={})
-
-
-class _Absent(Dry):
-    """A driver without training for a walk in which visits to the cloud can be lost, too."""
-
-    def train(self, request: TrainRequest) -> None:
-        return None
+    below = [resolved(child, choices) for child, _ in visit_order.turns(node)]
+    return visit_order.rebuilt(node, below) if below else node

@@ -14,7 +14,7 @@ from itertools import count
 from fedfloor.base.errors import SettingError
 from fedfloor.network.price import Closing, Price
 from fedfloor.park.park import Park
-from fedfloor.plan import schedule, walk
+from fedfloor.plan import visit_order, walk
 from fedfloor.plan.closing import Close
 from fedfloor.plan.flow import Arrival
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Select, Train
@@ -177,8 +177,8 @@ def without(
         if isinstance(node, Parallel):
             short = shortened(node)
             return short, not isinstance(short, Broadcast)
-        turns = [go(child) for child, _ in schedule.turns(node)]
-        short = schedule.rebuilt(node, [turn for turn, _ in turns]) if turns else node
+        turns = [go(child) for child, _ in visit_order.turns(node)]
+        short = visit_order.rebuilt(node, [turn for turn, _ in turns]) if turns else node
         return short, any(left for _, left in turns) or not turns
 
     return go(plan)[0], tuple(kept)

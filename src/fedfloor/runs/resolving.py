@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from fedfloor.engine.team import Team, deal
 from fedfloor.park.park import Park
 from fedfloor.parts.selection import selection
-from fedfloor.plan import nodes, schedule, walk
+from fedfloor.plan import nodes, schedule, visit_order, walk
+from fedfloor.plan.drivers import Dry
 from fedfloor.plan.nodes import LEAST_LOSS, Node, Probe, Select, Train
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import (
     NOTHING,
     BranchWalk,
-    Dry,
     Foreknown,
     NodeResult,
     Packet,
@@ -139,7 +139,7 @@ class _Choosing(Dry):
 
     def _deal(self, request: ParallelRequest, team: Team) -> None:
         """Let every rank choose for its share of the branches, and all know the choices."""
-        counts = [schedule.count_selects(child) for child in request.node.children]
+        counts = [visit_order.count_selects(child) for child in request.node.children]
         if sum(counts) < 2:
             return
         alone = copy(self)

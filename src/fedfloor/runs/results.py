@@ -39,10 +39,11 @@ from fedfloor.park.privacy import composed
 from fedfloor.park.stream import Windows
 from fedfloor.park.survey import REVEALS
 from fedfloor.parts.objectives.registry import to_spec
-from fedfloor.plan import schedule
+from fedfloor.plan import visit_order
+from fedfloor.plan.drivers import Dry
 from fedfloor.plan.nodes import Node, Train, keeping, model_name
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, ProbeRequest, RoundContext, SelectRequest
+from fedfloor.plan.schedule import Answers, NodeResult, ParallelRequest, ProbeRequest, RoundContext, SelectRequest
 from fedfloor.runs import folder, ledger, privacy
 from fedfloor.runs.decide import Decided
 from fedfloor.runs.folder import write_json
@@ -170,7 +171,7 @@ class Coverage:
         seen = Counter(visits)
         samples = np.zeros(classes)
         covered: dict[int, NDArray[np.bool_]] = {}
-        for train, receipt in zip(schedule.in_order(outcome.resolved), outcome.receipts, strict=True):
+        for train, receipt in zip(visit_order.in_order(outcome.resolved), outcome.receipts, strict=True):
             if receipt.lost:
                 continue
             devices = range(self.park.devices) if receipt.device < 0 else (receipt.device,)

@@ -30,7 +30,7 @@ from fedfloor.network.price import Closing, Price
 from fedfloor.network.sites import Sites
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
-from fedfloor.plan import schedule
+from fedfloor.plan import schedule, visit_order
 from fedfloor.plan.closing import Close
 from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Node, Probe
@@ -303,7 +303,7 @@ class Setup:
         # a real device may be absent at the moment of the choice
         if not carrier.foresees:
             return ResolvedPlan(plan, None)
-        if not schedule.count_selects(plan) and self.close is None:
+        if not visit_order.count_selects(plan) and self.close is None:
             return ResolvedPlan(plan, plan)
         first = questions_first(plan)
         # a later question is answered by a model that is trained by then

@@ -25,7 +25,7 @@ from fedfloor.engine.executor import LOCAL
 from fedfloor.engine.visit import VisitStats
 from fedfloor.models.parcel import Packet
 from fedfloor.parts.objectives import registry as objectives
-from fedfloor.plan import schedule
+from fedfloor.plan import drivers
 from fedfloor.plan.nodes import Parallel
 from fedfloor.plan.schedule import NodeResult, ParallelRequest, Walking
 
@@ -63,14 +63,14 @@ class Cohort:
 
     def walk(self, trainer: Trainer, walking: Walking) -> NodeResult:
         walked = walk.driven(trainer, walking, self._room(trainer.engine))
-        result = schedule.driven(walked, lambda jobs: self.done(jobs, trainer.extractor))
+        result = drivers.driven(walked, lambda jobs: self.done(jobs, trainer.extractor))
         return replace(result, receipts=settled(result.receipts))
 
     def branches(
         self, trainer: Trainer, request: ParallelRequest, mine: Collection[int]
     ) -> tuple[Aggregation, list[NodeResult]]:
         branches = walk.branches(trainer, request, mine, self._room(trainer.engine))
-        aggregation, done = schedule.driven(branches, lambda jobs: self.done(jobs, trainer.extractor))
+        aggregation, done = drivers.driven(branches, lambda jobs: self.done(jobs, trainer.extractor))
         return aggregation, [replace(result, receipts=settled(result.receipts)) for result in done]
 
     def _room(self, engine: Engine) -> int:
