@@ -160,6 +160,8 @@ class ModelSettings:
         init: the distribution of initial weights: ``default`` for that of PyTorch's layers or the network's code, or
             ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
         init_from: a run's folder or its ``model.safetensors`` with the initial model.
+        keep: whether that model stays as it is, with its normalisation: a run of one round finds its thresholds, or the
+            margins of its intervals, again. See :mod:`fedfloor.runs.keeping`.
     """
 
     name: str = "mlp-2nn"
@@ -167,12 +169,14 @@ class ModelSettings:
     classifier: str | None = None
     init: Literal["default", "glorot"] = "default"
     init_from: str | None = None
+    keep: bool = False
 
     if TYPE_CHECKING:  # a function or class is replaced by its name
 
         def __init__(
             self, name: str | Callable[..., Any] = ..., *, classifier: str | None = ...,
             init: Literal["default", "glorot"] = ..., init_from: str | None = ...,
+            keep: bool = ...,
         ) -> None: ...  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -182,6 +186,12 @@ class ModelSettings:
             raise SettingError(
                 f"model.init = '{self.init}' draws initial weights, model.init_from = '{self.init_from}' reads them. "
                 "Leave one of them out."
+            )
+        if self.keep and self.init_from is None:
+            raise SettingError(
+                "model.keep = true keeps a trained model, and none is given. Set model.init_from to the folder of its "
+                "run, as fedfloor run EXPERIMENT --recalibrate RUN does.",
+                key="model.keep",
             )
 
 

@@ -98,6 +98,13 @@ def run(
             "--replay", metavar="RUN", help="Train a run on real machines again, to the bit, in place of EXPERIMENT."
         ),
     ] = None,
+    recalibrate: Annotated[
+        str | None,
+        typer.Option(
+            "--recalibrate", metavar="RUN",
+            help="Keep RUN's model, and find thresholds or intervals again: --rounds 1 and [model] init_from, keep.",
+        ),
+    ] = None,
 ) -> None:  # fmt: skip
     """Train one model as described by an experiment file."""
     from fedfloor.api.run import carried_out
@@ -107,6 +114,8 @@ def run(
     from fedfloor.tracking.tracker import follow as tracked
 
     short = {"method.name": method, "rounds": rounds, "seed": seed}
+    if recalibrate is not None:
+        short |= {"rounds": rounds or 1, "model.init_from": recalibrate, "model.keep": "true"}
     changes = [*(f"{key}={value}" for key, value in short.items() if value is not None), *(changes or [])]
     if replay is not None and (changes or resume or references or until):
         raise SettingError("--replay RUN repeats a run as it was: leave out settings, --until, --resume, --references.")

@@ -152,11 +152,14 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
     """Return the engine's task with its thresholds set for the model in the resident network.
 
     Scores of simulated devices are counted here; real devices count their own. A network with a ``threshold`` has that
-    one unless the task promises another, and a task without thresholds is returned unchanged.
+    one unless the task promises another, and a task without thresholds is returned unchanged. The thresholds of a model
+    before its recalibration are known: ``engine.thresholds``.
 
     Args:
         device: the device whose samples set the thresholds; all devices if it is -1 or has no held-out samples.
     """
+    if engine.thresholds is not None:
+        return engine.thresholds(device)
     task = engine.task
     if not task.calibrates:
         return task

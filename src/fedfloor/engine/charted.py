@@ -56,8 +56,7 @@ def _chart(engine: Engine, draw: Any, task: Any, rows: NDArray[np.int64]) -> dic
     room = np.where(value < center, center - low, high - center)
     beyond = np.where(room > 0, np.abs(value - center) / np.where(room > 0, room, 1.0), 0.0).max(0)
     kept = sorted(np.argsort(-beyond, kind="stable")[:MOST_VALUES].tolist())
-    mean = np.zeros(len(data.inputs.columns)) if engine.park.normalised is not None else engine.mean.cpu().numpy()
-    unit = np.ones(len(mean)) if engine.park.normalised is not None else engine.std.cpu().numpy()
+    mean, unit = (values.cpu().numpy() for values in (engine.mean, engine.std))
 
     def shown(numbers: Any, place: tuple[int, int] | None) -> Any:
         plain = numbers if place is None else numbers * unit[place[0]] + mean[place[0]] * place[1]

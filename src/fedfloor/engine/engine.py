@@ -205,6 +205,7 @@ class Engine:
     secret: bool = False  # whether privacy noise comes from the operating system instead of the seed
     attackers: Executor | None = None
     unchanged: Unchanged = field(default_factory=Unchanged)
+    thresholds: Callable[[int], Task] | None = None  # device, or −1 → the task with known thresholds; None: found
 
     def __post_init__(self) -> None:
         mean, std = mean_and_deviation(self.park, self.normalise)

@@ -13,11 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedfloor.base import regular
-from fedfloor.base.checking import parsed
 from fedfloor.base.errors import SettingError
 from fedfloor.inference.samples import FileSamples, within
-from fedfloor.park.normalise import FILE, scaled, statistics
+from fedfloor.park.normalise import read_statistics, scaled, statistics
 from fedfloor.park.statistics import Statistics, first_rows
 from fedfloor.park.survey import Regimes
 from fedfloor.tasks.answer import Answer
@@ -125,21 +123,6 @@ def by_regimes(raw: RawNetwork, document: Mapping[str, Any], shape: tuple[int, .
     return RegimeRawNetwork(raw, regimes, len(shape) + 1)
 
 
-@dataclass(frozen=True)
-class DeviceScale:
-    """The statistics of a device in :data:`~fedfloor.park.normalise.FILE`."""
-
-    mean: tuple[float, ...]
-    deviation: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class ScaleFile:
-    """The content of :data:`~fedfloor.park.normalise.FILE`: the statistics of a run's devices by name."""
-
-    devices: dict[str, DeviceScale]
-
-
 @dataclass(frozen=True, eq=False)
 class OwnScale:
     """The normalisation of samples by their device.
@@ -161,21 +144,7 @@ class OwnScale:
         Raises:
             SettingError: the file is damaged or belongs to another model.
         """
-        path = folder / FILE
-        if not path.is_file():
-            return cls(rows, {}, fixed)
-        advice = "Delete the file: devices are then normalised by the first rows of the files to predict."
-        stored = parsed(ScaleFile, regular.read_bytes(path), str(path), "the statistics of devices", advice)
-        known = {}
-        for name, scale in stored.devices.items():
-            mean, deviation = (np.array(values, np.float32) for values in (scale.mean, scale.deviation))
-            if not (mean.shape == deviation.shape == (channels,) and np.isfinite(mean).all() and (deviation > 0).all()):
-                raise SettingError(
-                    f"{path}: device '{name}' needs {channels} means, and standard deviations above 0. {advice}",
-                    key="damaged-normalisation",
-                )
-            known[name] = (mean, deviation)
-        return cls(rows, known, fixed)
+        return cls(rows, read_statistics(folder, channels), fixed)
 
     def file(self, samples: FileSamples) -> FileSamples:
         """Return the samples of a file, normalised by their devices' statistics in the run or by rows of the file."""

@@ -13,6 +13,7 @@ from fedfloor.base.outside import SPEC, load, own_name
 from fedfloor.methods.catalog import EXACT, METHODS, find
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method
+from fedfloor.methods.kept import kept
 from fedfloor.parts import named
 from fedfloor.parts.mixing.registry import MIXES, rule
 from fedfloor.parts.objectives.registry import OBJECTIVES, PLANNED, objective
@@ -114,7 +115,7 @@ def combined(experiment: Tables) -> ConfiguredMethod:
     _ = experiment.deploy.limit, experiment.faults.acting  # refuse wrong settings of the user's own classes
     own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
     general = _parts({part: getattr(experiment.method, part) for part in EXCHANGED}, "method")
-    return ConfiguredMethod(name, method, own.over(general))
+    return ConfiguredMethod(name, kept(method, name) if experiment.model.keep else method, own.over(general))
 
 
 def texts(experiment: Tables) -> list[tuple[str, str]]:

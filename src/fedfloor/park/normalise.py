@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base import regular
+from fedfloor.base.checking import parsed
 from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.base.names import excerpt
 from fedfloor.data.dataset import Dataset, Indices, Values
@@ -47,15 +50,18 @@ class DeviceNormaliser:
         many = self.rows
         require(many is None or many >= 2, "data.normalise.rows", many, "a whole number of at least 2")
 
-    def prepare(self, park: Park) -> Park:
+    def prepare(self, park: Park, known: Mapping[str, Statistics] | None = None) -> Park:
         """Return the park with its samples normalised.
+
+        Args:
+            known: the statistics of devices by name that a trained model has already; those of others are measured.
 
         Raises:
             SettingError: the samples are pictures, the device of a test sample is unknown, or it has no training rows
                 while ``rows`` is None.
         """
         tables_only(park.dataset, self.kind)
-        own = _Own(park, self.rows)
+        own = _Own(park, self.rows, known or {})
         data = replace(park.dataset, take=own.take, take_test=own.take_test)
         about = {"kind": self.kind, "rows": self.rows}
         done = Normalised(about, own.apply, own.statistics, stored=park.dataset)
@@ -68,6 +74,44 @@ class DeviceNormaliser:
             raise SettingError("normalise = 'device': a device's samples are normalised on that device.")
 
         return Normalised({"kind": self.kind, "rows": self.rows}, refuse, dict)
+
+
+@dataclass(frozen=True)
+class DeviceScale:
+    """The statistics of a device in :data:`FILE`."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ScaleFile:
+    """The content of :data:`FILE`: the statistics of a run's devices by name."""
+
+    devices: dict[str, DeviceScale]
+
+
+def read_statistics(folder: Path, channels: int) -> dict[str, Statistics]:
+    """Return the statistics of devices by name in the folder of a model; {} without a file.
+
+    Raises:
+        SettingError: the file is damaged or belongs to another model.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return {}
+    advice = "Delete the file: devices are then normalised by the first rows of the files to predict."
+    stored = parsed(ScaleFile, regular.read_bytes(path), str(path), "the statistics of devices", advice)
+    known = {}
+    for name, scale in stored.devices.items():
+        mean, deviation = (np.array(values, np.float32) for values in (scale.mean, scale.deviation))
+        if not (mean.shape == deviation.shape == (channels,) and np.isfinite(mean).all() and (deviation > 0).all()):
+            raise SettingError(
+                f"{path}: device '{name}' needs {channels} means, and standard deviations above 0. {advice}",
+                key="damaged-normalisation",
+            )
+        known[name] = (mean, deviation)
+    return known
 
 
 def tables_only(data: Dataset, kind: str) -> None:
@@ -111,7 +155,7 @@ def scaled(x: Values, mean: NDArray[np.float32], deviation: NDArray[np.float32])
 class _Own:
     """The cached statistics of devices 0 … K − 1, then of owners with only test samples."""
 
-    def __init__(self, park: Park, rows: int | None) -> None:
+    def __init__(self, park: Park, rows: int | None, known: Mapping[str, Statistics]) -> None:
         data = self.data = park.dataset
         self.rows = rows
         self.indices = park.indices
@@ -138,7 +182,9 @@ class _Own:
             )
         self.mean = np.zeros((len(self.names), data.shape[0]), np.float32)
         self.deviation = np.ones_like(self.mean)
-        self.known = np.zeros(len(self.names), np.bool_)
+        self.known = np.array([name in known for name in self.names], np.bool_)
+        for k in np.flatnonzero(self.known).tolist():
+            self.mean[k], self.deviation[k] = known[self.names[k]]
 
     def take(self, indices: Indices, device: int) -> Values:
         x = self.data.take(indices, device)

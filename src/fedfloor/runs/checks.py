@@ -55,7 +55,7 @@ def agree(
         experiment,
         provenance={},
         data=replace(experiment.data, root=None, path=None, test=None),
-        model=replace(experiment.model, init_from=None),
+        model=replace(experiment.model, init_from=None, keep=False),
     )
     whole = toml_text(resolved(plain), "the resolved experiment")
     whole.get("network", {}).pop("profile", None)  # its content is part of the resolved experiment

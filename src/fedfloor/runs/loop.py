@@ -40,6 +40,7 @@ from fedfloor.runs import (
     decide,
     folder,
     history,
+    keeping,
     ledger,
     prepare,
     pricing,
@@ -486,6 +487,7 @@ class _Run(round_.Observer):
         cohorts = dict[int, int]()
         if several(packet):  # every rank sends the question to its share of the devices without a cohort
             cohorts = separate.cohorts_of(self.engine, packet, point.state.cohorts)
+        measured = keeping.recalibrated(self.experiment, self.engine, packet["w"], score)
         if not self.first:
             return
         self.save(point)
@@ -511,7 +513,7 @@ class _Run(round_.Observer):
             more["charts"] = charts
         if found := factors(self.method.method, self.engine, point.state):
             more["factors"] = found
-        results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
+        results.write_evaluation(self.orders.out, self.experiment, point.round, score, more | measured)
         for model in models:
             results.write_model(self.orders.out, self.experiment, self.engine, model)
         if cohorts or (self.method.needs.own and one_model) or self.engine.task.apart:

@@ -18,10 +18,10 @@ from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment
 from fedfloor.park.build import build
 from fedfloor.park.described import class_counts
-from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
 from fedfloor.park.peers import differing
 from fedfloor.parts.objectives.objective import adapting
+from fedfloor.runs import keeping
 
 if TYPE_CHECKING:
     from fedfloor.methods.configured import ConfiguredMethod
@@ -41,12 +41,13 @@ def load_data(experiment: Experiment) -> Dataset:
     data = experiment.data
     seed = experiment.seed
     if data.path is not None:
-        return load_own(Path(data.path), data, seed)
-    return load(
+        return keeping.tasked(experiment, load_own(Path(data.path), data, seed))
+    loaded = load(
         data.name, root=Path(data.root) if data.root else None, devices=experiment.park.devices,
         samples_per_device=data.samples_per_device, seed=seed, reading=data,
         like=data.like,
     )  # fmt: skip
+    return keeping.tasked(experiment, loaded)
 
 
 def warn_of_gaps(park: Park) -> None:
@@ -150,11 +151,11 @@ def build_park(experiment: Experiment, samples: Dataset | None = None) -> Park:
         mobility=settings.mobility,
         recent=evaluate.recent,
     )
-    park = prepared(made, data.normalise)
+    park = keeping.prepared(experiment, made)
     if evaluate.on == "validation" or (evaluate.on == "test" and not samples.task.calibrates):
         return park
     # both: the park is evaluated on the real test samples, and a park like it on those held out of training
-    return replace(prepared(replace(made, dataset=samples), data.normalise), validating=park)
+    return replace(keeping.prepared(experiment, replace(made, dataset=samples)), validating=park)
 
 
 def check_promise(park: Park) -> None:

@@ -386,6 +386,7 @@ def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experimen
     return replace(
         experiment, method=method, methods={name: own} if own else {}, network=NetworkSettings(), work=work,
         faults=FaultSettings(), deploy=replace(experiment.deploy, simulate=False), decide=DecideSettings(),
+        model=replace(experiment.model, keep=False),
     )  # fmt: skip
 
 
