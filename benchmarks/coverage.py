@@ -11,8 +11,10 @@ recordings* are of four of the 16, of which 5 or 9 others are held out whole and
 
 Before: the outermost levels of quantile regression alone, or the threshold at a plain quantile of held-out scores
 (``quantile``); after: ``coverage`` or ``false_alarms_per_1000``; each device: with ``calibrate = "device"``, too. A
-promise at another level with the same network is a run of one round that begins with the first one's model and has a
-rate of 1e-12. The data are looked for in $FEDFLOOR_DATA.
+promise at another level with the same network is a recalibration of it (``model.keep``). *Again* is one after 550 rows:
+the rows from 400 to 550, which are later than all that trained, set the thresholds of all devices or of each, and the
+rows after them are for testing; beside it what the thresholds of *after* keep on the same rows. The data are looked for
+in $FEDFLOOR_DATA.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from fedfloor.runs.parks import build_park
 Table = dict[str, Any]
 SEEDS = (0, 1, 2)
 LEVELS = (0.8, 0.9, 0.95)
-STILL = 1e-12  # a rate by which no weight changes
+ROWS = 400  # rows of a recording that train, with those held out
+AGAIN = 550  # rows of a recording after which thresholds are found again
 SGD = {"epochs": 1, "batch_size": 64, "momentum": 0.9, "lr": {"kind": "cosine", "start": 0.03, "end": 1e-3}}
 ADAM = {"optimizer": "adam", "lr": 0.001, "batch_size": 32, "epochs": 1}
 LIFE: Table = {
@@ -66,7 +69,7 @@ def forecast() -> Table:
     }  # fmt: skip
 
 
-def later(rows: int = 400) -> Table:
+def later(rows: int = ROWS) -> Table:
     """Return the experiment of alarms in later rows of the recordings that trained."""
     data = {"name": "skab", "normalise": "device", "window": {"length": 30, "step": 1}, "skab": {"rows": rows}}
     return {"name": "later", "rounds": 10, "model": {"name": "ae-conv"}, "work": ADAM, "data": data}
@@ -85,11 +88,10 @@ def fresh(held: float) -> Table:
 
 
 def experiment(table: Table, seed: int, task: Table, start: Path | None = None, headline: str = "") -> Experiment:
-    """Return a set's experiment with a task; ``start``: one round that changes nothing but the calibration."""
-    still = {"rounds": 1, "work": {**table["work"], "lr": STILL}} if start else {}
-    table = {**table, **still, "seed": seed, "method": {"name": "fedavg"}}
+    """Return a set's experiment with a task; ``start``: the folder of the run whose model is recalibrated."""
+    table = {**table, **({"rounds": 1} if start else {}), "seed": seed, "method": {"name": "fedavg"}}
     table["data"] = {**table["data"], "task": {**table["data"].get("task", {"kind": "reconstruction"}), **task}}
-    table["model"] = {**table["model"], **({"init_from": str(start)} if start else {})}
+    table["model"] = {**table["model"], **({"init_from": str(start), "keep": True} if start else {})}
     table["evaluate"] = {
         **table.get("evaluate", {}), "every": table["rounds"], **({"headline": headline} if headline else {})
     }  # fmt: skip
@@ -172,7 +174,21 @@ def alarms(name: str, table: Table, level: float, seed: int, out: Path) -> Table
     after = summary(told["measured"], told["devices"], units=told["units"])
     own = experiment(table, seed, {**task, "calibrate": "device"}, first)
     told = evaluated(own, out / f"{name}-{level:g}-{seed}-device")["promise"]
-    return {"before": before, "after": after, "device": summary(told["measured"], told["devices"])}
+    cell = {"before": before, "after": after, "device": summary(told["measured"], told["devices"])}
+    return cell | (again(level, seed, out, task) if name == "later" else {})
+
+
+def again(level: float, seed: int, out: Path, task: Table) -> Table:
+    """Return the parts of a cell for later rows: the thresholds of before on them, and those that are found again."""
+    newer = {**later(AGAIN), "evaluate": {"validation": round(1 - ROWS / AGAIN, 4)}}
+    cell = {}
+    for when, whose in (("again", {}), ("again, each device", {"calibrate": "device"})):
+        first = out / f"later-{level:g}-{seed}{'-device' if whose else ''}"
+        told = evaluated(experiment(newer, seed, {**task, **whose}, first), out / f"{first.name}-again")
+        known = told["recalibrated"]["before"]
+        cell["earlier" + when.removeprefix("again")] = summary(known["measured"], known["devices"])
+        cell[when] = summary(told["promise"]["measured"], told["promise"]["devices"], units=told["promise"]["units"])
+    return cell
 
 
 SETS = ("life", "forecast", "later", "fresh")
@@ -220,7 +236,8 @@ def page(cells: list[Table]) -> str:
         here = [one for one in cells if one["set"] == name]
         wide = "width" in here[0]["after"]
         head = ["promised", "seeds", "before", "after", "each device", "held-out units"]
-        head += ["width before", "width after"] if wide else []
+        again = [when for when in here[0] if when.startswith(("earlier", "again"))]
+        head += ["width before", "width after"] if wide else again
         lines += [f"## {TITLES[name]}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
         for level in sorted({one["level"] for one in here}):
             own = [one for one in here if one["level"] == level]
@@ -232,6 +249,7 @@ def page(cells: list[Table]) -> str:
             cells_of.append(str(own[0]["after"]["units"]))
             if wide:
                 cells_of += [f"{np.mean([one[when]['width'] for one in own]):.3g}" for when in ("before", "after")]
+            cells_of += [shares([one[when] for one in own]) for when in again]
             lines.append(f"| {' | '.join(cells_of)} |")
         lines.append("")
     return "\n".join(lines)
@@ -262,7 +280,11 @@ def main() -> None:
     cells.sort(key=lambda one: (SETS.index(one["set"]), one["level"], one["seed"]))
     print(page(cells))
     if given.results is not None:
-        write(given.results / "coverage.json", json.dumps(cells, indent=1) + "\n")
+        file = given.results / "coverage.json"
+        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+        cells += [one for one in known if one["set"] not in given.sets]
+        cells.sort(key=lambda one: (SETS.index(one["set"]), one["level"], one["seed"]))
+        write(file, json.dumps(cells, indent=1) + "\n")
 
 
 if __name__ == "__main__":

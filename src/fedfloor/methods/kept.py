@@ -62,7 +62,7 @@ def kept(method: Method, name: str) -> Kept:
     if method.needs.personal:
         raise SettingError(
             f"model.keep = true: method '{name}' gives devices or cohorts models of their own, and model.init_from "
-            "reads a single model. Train with it for a round, which finds their thresholds again, too.",
+            "reads a single model. Train it on the present samples instead, which sets their thresholds, too.",
             key="model.keep",
         )
     return Kept(method)

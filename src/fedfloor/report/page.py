@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from fedfloor.base.templates import render as fill
 from fedfloor.base.version import __version__
-from fedfloor.report import lives, personal, sections
+from fedfloor.report import lives, personal, recalibrated, sections
 from fedfloor.report.devices import device_section
 from fedfloor.report.differs import differs_section
 from fedfloor.report.front import front, ordered, title
@@ -81,6 +81,7 @@ def render(
             sections.errors_section(compared, drawn),
             sections.control_section(compared, drawn),
             sections.promise_section(compared),
+            recalibrated.section_of(compared),
             lives.section_of(compared, drawn),
             device_section(compared, drawn),
             personal.section_of(compared, drawn),

@@ -540,6 +540,24 @@ class PromiseRecord:
 
 
 @dataclass(frozen=True)
+class ShareRecord:
+    """A measured share of samples within thresholds, in total and of each device; None: not defined."""
+
+    measured: OptionalShare = None
+    devices: tuple[OptionalShare, ...] = ()
+
+
+@dataclass(frozen=True)
+class RecalibratedRecord:
+    """``recalibrated`` of ``evaluation.json``: :func:`fedfloor.runs.keeping.recalibrated`."""
+
+    promised: Share
+    before: ShareRecord
+    after: ShareRecord
+    nearer: bool | None = None
+
+
+@dataclass(frozen=True)
 class EvaluationRecord:
     """``evaluation.json``: the final model on test or validation data.
 
@@ -570,6 +588,7 @@ class EvaluationRecord:
     shared: SharedRecord | None = None
     resampled: ResampledRecord | None = None
     promise: PromiseRecord | None = None
+    recalibrated: RecalibratedRecord | None = None
     seeded: bool = True
 
     def __post_init__(self) -> None:

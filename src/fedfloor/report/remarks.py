@@ -9,6 +9,7 @@ from statistics import mean, median
 import numpy as np
 
 from fedfloor.base.names import count
+from fedfloor.report import recalibrated
 from fedfloor.report.groups import CLASSES, Compared, Group, values
 from fedfloor.report.ledger import RecordedRound, RecordedRun, summed
 from fedfloor.report.numbers import listed, metric
@@ -22,10 +23,11 @@ RISE = 1.1  # ratio to the lowest loss
 
 
 def remarks(compared: Compared) -> list[str]:
-    """Return texts on the baseline, on models that predict only one class, on rising losses, and on too few rounds."""
+    """Return texts on a recalibration, the baseline, models of only one class, rising losses, and too few rounds."""
     classes = compared.task == CLASSES
     own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared), unmarked(compared))
-    return [text for text in (attacked(compared), *own, rising(compared), unconverged(compared)) if text]
+    every = (recalibrated.words(compared), attacked(compared), *own, rising(compared), unconverged(compared))
+    return [text for text in every if text]
 
 
 def rarest(compared: Compared) -> str:

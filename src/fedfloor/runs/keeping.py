@@ -42,6 +42,7 @@ Floats = NDArray[np.float64]
 # settings of a task that state what is promised, and to whom: those of the present experiment hold
 PROMISES = ("coverage", "quantile", "false_alarms_per_hour", "period_s", "false_alarms_per_1000", "calibrate")
 THRESHOLDS: Mapping[str, Any] = {"margins": (), "threshold": None}  # the fields that a calibration sets
+KINDS = {"device": "of each device", "regime": "of each regime"}  # of a model's normalisation
 ADVICE = "Give the folder of a run that this version trained."
 
 
@@ -150,8 +151,9 @@ def prepared(experiment: Experiment, park: Park) -> Park:
     scale = header.normalise
     if (scale.kind or "") != (kind if kind in ("device", "regime") else "") or len(scale.mean) != channels:
         raise SettingError(
-            f"model.keep = true: {path} normalises by {shown(scale.kind or 'numbers of its own')}, {len(scale.mean)} "
-            f"channels; data.normalise = {shown(given)}, {channels} channels. Set it as in the training.",
+            f"model.keep = true: {path} scales {len(scale.mean)} channels by numbers "
+            f"{KINDS.get(scale.kind or '', 'in common')}; the experiment has {channels} channels and data.normalise = "
+            f"{shown(given if isinstance(given, str) else given.kind)}. Set it as in the training.",
             key="model.keep",
         )
     if isinstance(part, DeviceNormaliser):

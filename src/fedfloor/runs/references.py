@@ -386,7 +386,7 @@ def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experimen
     return replace(
         experiment, method=method, methods={name: own} if own else {}, network=NetworkSettings(), work=work,
         faults=FaultSettings(), deploy=replace(experiment.deploy, simulate=False), decide=DecideSettings(),
-        model=replace(experiment.model, keep=False),
+        model=replace(experiment.model, keep=False, init_from=None) if experiment.model.keep else experiment.model,
     )  # fmt: skip
 
 
