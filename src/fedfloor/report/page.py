@@ -17,7 +17,7 @@ from fedfloor.report import lives, personal, recalibrated, sections
 from fedfloor.report.devices import device_section
 from fedfloor.report.differs import differs_section
 from fedfloor.report.front import front, ordered, title
-from fedfloor.report.groups import check_same_test, groups
+from fedfloor.report.groups import Compared, check_same_test, groups
 from fedfloor.report.ledger import RecordedRun, collect
 from fedfloor.report.story import MOST, Paragraph, paragraphs
 from fedfloor.report.table import Budget, natural_target
@@ -81,7 +81,7 @@ def render(
             sections.errors_section(compared, drawn),
             sections.control_section(compared, drawn),
             sections.promise_section(compared),
-            recalibrated.section_of(compared),
+            _recalibrated(compared),
             lives.section_of(compared, drawn),
             device_section(compared, drawn),
             personal.section_of(compared, drawn),
@@ -107,6 +107,13 @@ def render(
         contents=[(name, Markup(heading)) for name, heading in contents], icon=ICON, version=__version__,
         figures=_json(drawn), style=_file("page.css"), library=_file(LIBRARY), script=_file("page.js"),
     )  # fmt: skip
+
+
+def _recalibrated(compared: Compared) -> str:
+    """Return the shares before and after of recalibrated models; "" without any."""
+    rows = recalibrated.rows(compared)
+    body = sections.table(recalibrated.NOTE, recalibrated.HEAD, rows)
+    return sections.section("Before and after the recalibration", body, "recalibrated") if rows else ""
 
 
 def _file(name: str) -> Markup:

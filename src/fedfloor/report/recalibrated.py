@@ -17,11 +17,9 @@ NOTE = (
 )
 
 
-def section_of(compared: Compared) -> str:
-    """Return the shares before and after of recalibrated models; "" without any."""
-    from fedfloor.report.sections import section, table  # they read the sentences of this file
-
-    rows = [
+def rows(compared: Compared) -> list[list[str]]:
+    """Return a row of the report's table for each recalibrated model."""
+    return [
         [
             group.label.shown, _percent([every[0].promised]), _total([one.before for one in every]),
             _total([one.after for one in every]), _worst([one.before for one in every]),
@@ -29,7 +27,6 @@ def section_of(compared: Compared) -> str:
         ]
         for group in compared if (every := records(group.finals))
     ]  # fmt: skip
-    return section("Before and after the recalibration", table(NOTE, HEAD, rows), "recalibrated") if rows else ""
 
 
 def words(compared: Compared) -> str:
@@ -41,7 +38,7 @@ def words(compared: Compared) -> str:
     if UNKNOWN in after:
         return "The model was kept and its thresholds found again; no other samples measure them."
     kept = [one.nearer for one in every]
-    verdict = "nearer to it" if all(kept) else "no nearer to it: a release of this model is refused"
+    verdict = "nearer to it" if all(kept) else "no nearer to it"
     verdict = verdict if len({*kept}) == 1 else f"nearer to it in {sum(map(bool, kept))} of {count(len(kept), 'run')}"
     return (
         f"The model was kept and its thresholds found again: {after} of the test samples are within them, {before} "

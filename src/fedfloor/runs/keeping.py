@@ -47,7 +47,7 @@ ADVICE = "Give the folder of a run that this version trained."
 
 
 @dataclass(frozen=True)
-class Scale:
+class KeptScale:
     """``normalise`` of a model's header: value = (scale·stored − mean)/std, after a step given by ``kind``."""
 
     mean: tuple[float, ...]
@@ -61,7 +61,7 @@ class KeptModel:
     """What a model's header states of its answers."""
 
     classes: tuple[str, ...]
-    normalise: Scale
+    normalise: KeptScale
     task: dict[str, Any] | None = None
 
 
