@@ -75,8 +75,10 @@ def table(case: str, setting: str) -> Table:
     made["model"] = {"name": MODELS.get(name, made["model"]["name"])}
     for key, part in SETTINGS[setting].items():
         made[key] = {**made.get(key, {}), **part}
-    if name in EXACT and (travel := made["method"].get("travel")):
-        made["method"]["travel"] = {**({"kind": travel} if isinstance(travel, str) else travel), **WIDE}
+    if name in (*EXACT, "boosting") and (travel := made["method"].get("travel")):
+        crews = {"together": "mix" not in made["method"]}  # in whose place noise may stand
+        wide = WIDE if name in EXACT else {}
+        made["method"]["travel"] = {**({"kind": travel} if isinstance(travel, str) else travel), **wide, **crews}
     return made
 
 
@@ -115,8 +117,8 @@ def page(rows: dict[str, dict[str, Table]]) -> str:
         "# What devices reveal beside ε\n",
         "Every method with every setting that protects devices or their samples, as a run's `privacy.json` states it: "
         "two rounds on twelve devices in three factories, the pictures of `labels`, or where it says anomalies sensors "
-        "of `machines`; models that are sums have secure sums of 64 bits. **Counted** is ε of a device, a sample, or "
-        "of the class counts. **Listed** are the numbers "
+        "of `machines`; models that are sums have secure sums of 64 bits in crews. **Counted** is ε of a device, a "
+        "sample, or of the class counts. **Listed** are the numbers "
         "that a device sends without noise or masks, with the largest number of times; each device also sends once its "
         "number of samples, a digest, and without `census_epsilon` its class counts (`holding`). **Refused**: the "
         "combination has an error, after the colon the question whose answers would reveal samples. "

@@ -60,7 +60,7 @@ def test_an_edge_s_false_sums_are_refused(tmp_path: Path) -> None:
 
 
 def test_honest_devices_lose_no_visit_with_secure_sums_of_few_bits(tmp_path: Path) -> None:
-    more = 'method.travel = { kind = "secure-sum", bits = 16, bound = 64 }\n'
+    more = 'method.travel = { kind = "secure-sum", bits = 16, bound = 64, together = true }\n'
     with live(tmp_path, experiment(tmp_path, "bayes", rounds=1, more=more)) as park:
         (line,) = park.run()
     assert line.lost == 0

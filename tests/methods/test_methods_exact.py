@@ -159,7 +159,7 @@ def test_logistic_comes_near_the_minimum_where_each_round_lacks_a_device(sizes: 
 def test_secure_sums_are_exact_to_their_step(bits: int, tmp_path: Path) -> None:
     path = table(tmp_path, "classification", "equal")
     open_sums = fitted(asked(path, "classification", "logistic", 8), tmp_path)["weight"]
-    travel = {"kind": "secure-sum", "bits": bits}
+    travel = {"kind": "secure-sum", "bits": bits, "together": True}
     masked = fitted(asked(path, "classification", "logistic", 8, method={"travel": travel}), tmp_path / "masked")[
         "weight"
     ]
@@ -345,7 +345,7 @@ def test_a_device_whose_sums_are_too_large_for_the_mask_counts_no_samples(tmp_pa
     far = [",".join([d, str(float(a) + 500 * (d == "m3")), *rest]) for d, a, *rest in cells]
     path.write_text("\n".join([header, *far]) + "\n")
     about: dict[str, Any] = {"data": {"normalise": "unit"}, "evaluate": {"every": 3}}
-    travel = {"kind": "secure-sum", "bits": 64, "bound": 1000.0}
+    travel = {"kind": "secure-sum", "bits": 64, "bound": 1000.0, "together": True}
     experiment = asked(path, "reconstruction", "shewhart", 1, method={"travel": travel}, **about)
     sizes = build_park(experiment).sizes
     done = run(experiment, out=tmp_path / "run")

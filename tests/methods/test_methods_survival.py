@@ -259,7 +259,8 @@ def test_a_run_keeps_the_weights_before_a_step(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("bits", [32, 64])
 def test_secure_sums_of_lives_are_exact_to_their_step(bits: int, tmp_path: Path) -> None:
     run(table(tmp_path), out=tmp_path / "open", ranks=1)
-    masked = table(tmp_path, method={"name": "aft", "travel": {"kind": "secure-sum", "bits": bits, "bound": 1000.0}})
+    travel = {"kind": "secure-sum", "bits": bits, "bound": 1000.0, "together": True}
+    masked = table(tmp_path, method={"name": "aft", "travel": travel})
     run(masked, out=tmp_path / "masked", ranks=1)
     first, second = (numbers(tmp_path / name)["weight"] for name in ("open", "masked"))
     np.testing.assert_allclose(second, first, atol={32: 1e-3, 64: 1e-9}[bits])

@@ -123,11 +123,13 @@ class ConfiguredMethod(Method):
         needs = self.method.needs
         share = getattr(self.method, "fraction", 1.0)
         rule = self.parts.mix or getattr(self.method, "mix", None)
+        noised = fitting.NOISED in getattr(rule, "traits", {})
         traits = {
             fitting.COHORTS: "which may have several models" if needs.cohorts else "",
             fitting.SEPARATE: "which aggregates no models" if needs.separate else "",
             fitting.CLOCK: "which does not wait" if needs.clock else "",
             fitting.SUMS: "whose updates are sums" if needs.sums else "",
+            fitting.RECURS: "" if self.objective.descends or noised else "which adds up the same rows in each round",
             fitting.OBJECTIVE: "whose rounds depend on its own objective" if needs.objective else "",
             fitting.REMEMBERS: "whose devices keep tensors between visits already" if needs.remembers else "",
             fitting.PARTIAL: "" if needs.scopes == {"all"} else "whose rounds train only a part of the model",

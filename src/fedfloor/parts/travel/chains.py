@@ -76,6 +76,11 @@ def across(text: str) -> bool:
     return any(step.crosses for step in chain(text))
 
 
+def together(text: str) -> bool:
+    """Return whether the text of codecs in a plan is that of a secure sum of crews."""
+    return any(isinstance(step, SecureSum) and step.together for step in chain(text))
+
+
 def staged(text: str) -> Callable[[int], Sequence[tuple[int, int]]] | None:
     """Return the :meth:`Codec.stages` of the codec of a text in a plan that has any; None without such a codec."""
     return next((step.stages for step in chain(text) if step.stages(LEAST)), None)

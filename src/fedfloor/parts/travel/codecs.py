@@ -338,7 +338,12 @@ class SecureSum(Codec):
     def excludes(self) -> Mapping[str, str]:
         why = "a sum over a cohort's few devices reveals more than a sum over all. Choose a method with one model."
         each = "with travel.secure-sum.together all devices are in each sum, without noise of theirs. Leave one out."
-        crews = dict[str, str]()
+        alone = (
+            "the sums of two rounds or runs, the second without a device, would give those of that device alone. Set "
+            'method.travel = { kind = "secure-sum", together = true }: devices are then in sums by crews of three or '
+            "more."
+        )
+        crews = {fitting.RECURS: alone}
         if self.together:
             crews = dict.fromkeys((fitting.DRAWS, fitting.NOISED), each)
             crews[fitting.MOVES] = "with travel.secure-sum.together a device stays with its crew. Leave one out."
