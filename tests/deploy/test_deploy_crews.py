@@ -237,6 +237,35 @@ def test_a_device_in_the_place_of_another_one_is_in_no_sum_until_its_mates_leave
     assert len({first.devices[k].revealed.crew for k in (0, 1, 2)}) == 1
 
 
+def renewed(sums: Crewed, devices: Iterable[int]) -> Crewed:
+    """Let devices have new samples."""
+    for k in devices:
+        sums.devices[k].held = f"{k:016x}{2:032x}"
+        sums.changes[k] = sums.changes[k] * 1.5
+    return sums
+
+
+@pytest.mark.parametrize(
+    ("new", "left"),
+    [
+        ((0, 3, 6), set()),  # sums with and without the crew of 3, before and after, gave the change of 3 by itself
+        ((3, 4, 5), set(DEVICES)),
+        ((0, 3, 4, 5), {3, 4, 5, 6, 7, 8}),
+        ((0, 1, 2, 3, 4, 5, 6, 7, 8), set(DEVICES)),
+    ],
+)
+def test_new_samples_are_used_where_enough_devices_of_a_crew_have_some(
+    new: tuple[int, ...], left: set[int], tmp_path: Path
+) -> None:
+    first = Crewed(tmp_path / "first")
+    assert first.members() == set(DEVICES)
+    second = first.later(tmp_path / "second")
+    second.gone = lacking({4})
+    assert second.members() == set(DEVICES) - {3, 4, 5}
+    third = renewed(second.later(tmp_path / "third", 3), new)
+    assert third.members() == left
+
+
 def test_new_devices_wait_until_they_are_a_crew(tmp_path: Path) -> None:
     """Nine devices, of which eight were in sums before, in crews of three and five."""
     first = Crewed(tmp_path / "first")

@@ -78,6 +78,11 @@ class Answers:
         summed = self._summed()
         return self.kept or (bool(summed) and self.held not in summed)
 
+    @property
+    def crew(self) -> str:
+        """The crew with which the device is in secure sums; "" for none."""
+        return next((crew for (crew,) in self._record.rows("SELECT id FROM crew")), "")
+
     def _summed(self) -> set[str]:
         """Return the keyed digests of the samples of all devices in the last secure sums with this one."""
         return {row for (row,) in self._record.rows("SELECT held FROM members")}

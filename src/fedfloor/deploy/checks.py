@@ -218,6 +218,7 @@ SAMPLES = 10**9  # the most of a device
 SUM = 1e30  # the largest sum of a channel over a device's samples
 BYTES = 1 << 50
 REASONS = 64  # the most kinds of refusal that an edge may list per sender
+CREW = re.compile(r"([0-9a-f]{32})?")  # digest of the devices of a crew; "" for none
 DIGEST = re.compile(r"[0-9a-f]{64}(\+[0-9a-f]{64})?")  # digest of a memory, optionally with that of its extractor
 WORD = re.compile(r"[A-Za-z][A-Za-z ]{0,31}")  # a reason or an error's name
 STAGES = ("sum-keys", "sum-shares", "sum-check", "sum-unmask")  # requests of a secure sum in addition to the visit

@@ -345,9 +345,10 @@ class Agent:
             if self.experiment.evaluate.recent is not None:
                 self.settings.state.mkdir(parents=True, exist_ok=True)
                 write_json(self.settings.state / FACTS, facts.to_dict())
-        return asdict(
-            replace(holding(self._raw, self.settings.device, facts), waits=self._sums and self._answers.waits)
-        )
+        held = holding(self._raw, self.settings.device, facts)
+        if self._sums:
+            held = replace(held, waits=self._answers.waits, crew=self._answers.crew)
+        return asdict(held)
 
     def labelled(self) -> Labelled:
         """Return labelled samples held out of training, on which a model is evaluated before its release.

@@ -15,7 +15,7 @@ from fedfloor.base import ranges
 from fedfloor.base.chance import secret
 from fedfloor.base.errors import SettingError
 from fedfloor.base.ranges import RefusedError
-from fedfloor.deploy.revealed_sums import RevealedSums
+from fedfloor.deploy.revealed_sums import RevealedSums, few
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import (
     Advertisement,
@@ -34,7 +34,7 @@ from fedfloor.parts.mixing import mix
 from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.protection import masking
 from fedfloor.parts.protection.discrete import discrete_gaussian
-from fedfloor.parts.protection.masking import LEAST, SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
+from fedfloor.parts.protection.masking import SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
 from fedfloor.parts.protection.shares import KEY_BYTES
 from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.plan.nodes import Work
@@ -184,8 +184,8 @@ class DeviceSum:
             if len({signer.name, *open_sum.names.values()}) <= len(open_sum.others):
                 raise RefusedError("sum", "keys of two devices are signed by one of them.")
         held = open_sum.held | {self.device: self.held}
-        if self.device in self.revealed.renewed(held):  # the others go on without it
-            self.revealed.check_samples(held)
+        if self.device in few(self.revealed.renewed(held), self.stated(open_sum)):  # the others go on without it
+            self.revealed.check_samples(held, self.stated(open_sum))
         shares = masking.share(open_sum.keys, open_sum.public, self._least(open_sum))
         open_sum.pairs = {self.device: shares.pop(self.device)}
         return {str(v): text.hex() for v, text in shares.items()}
@@ -198,7 +198,7 @@ class DeviceSum:
         open_sum.senders = set(sealed)
         open_sum.pairs |= pairs
         new = self.revealed.renewed(open_sum.held | {self.device: self.held})
-        alone = new if len(new) < LEAST else set()  # those who do not stay away by themselves are left out
+        alone = few(new, self.stated(open_sum))  # those who do not stay away by themselves are left out
         return sorted(set(sealed) - (set(pairs) - alone))
 
     def _reveal(self, open_sum: OpenSum, given: Mapping[str, Any]) -> dict[str, str]:
@@ -210,7 +210,8 @@ class DeviceSum:
         shares = masking.reveal(self.device, open_sum.around, open_sum.pairs, devices, self._least(open_sum))
         if not open_sum.needed:  # with noise it is recorded already
             known = open_sum.held | {self.device: self.held}
-            self.revealed.admit(open_sum.updates, open_sum.scale, {v: known.get(v, "") for v in devices})
+            held = {v: known.get(v, "") for v in devices}
+            self.revealed.admit(open_sum.updates, open_sum.scale, held, self.stated(open_sum))
         self._sum = None  # shares of both a seed and a key of one device would unmask its vector
         return {str(v): text.hex() for v, text in shares.items()}
 
@@ -282,7 +283,8 @@ class DeviceSum:
                 )
             self.revealed.check_round(run, key.round, open_sum.nonce)
         else:
-            self.revealed.check_place(*self.placed(key), open_sum.held | {self.device: self.held})
+            held = open_sum.held | {self.device: self.held}
+            self.revealed.check_place(*self.placed(key), held, self.stated(open_sum))
             if 2.0**-fraction > self.coarsest(fixed.bound, len(ring)) * weight:
                 raise RefusedError(
                     "sum", f"{fraction} bits after the binary point would round this device's update away."
@@ -317,7 +319,7 @@ class DeviceSum:
         else:  # updates of zeros recur, and are known by their round alone, as others are, too: no refusal tells them
             held = open_sum.held | {self.device: self.held}
             part, state = self.placed(key)
-            self.revealed.admit_place(part, state, held)
+            self.revealed.admit_place(part, state, held, self.stated(open_sum))
             open_sum.updates = (part, numbers.tobytes()) if numbers.any() else (part,)
             open_sum.scale = rule, place.fixed.fraction
         open_sum.around = place.around
@@ -427,6 +429,12 @@ class DeviceSum:
         held = open_sum.held | {self.device: self.held}
         names = open_sum.names | ({} if self.signer is None else {self.device: self.signer.name})
         return [identity(v, names.get(v, ""), held[v]) for v in sorted(self.crew_of(crews))]
+
+    def stated(self, open_sum: OpenSum) -> dict[int, str] | None:
+        """Return the crew that each device states, "" for none; None where this device's experiment has no crews."""
+        if not self.codec.together:
+            return None
+        return {v: one.crew for v, one in open_sum.others.items()} | {self.device: self.revealed.crew}
 
     def current(self, given: Mapping[str, Any]) -> OpenSum:
         """Return this device's state in the sum of a message."""

@@ -169,6 +169,7 @@ class Holding:
         digest: SHA-256 of the samples.
         answer: the flattened answer to the facts' question; empty without a question.
         waits: whether new samples are in no secure sum yet, but others were.
+        crew: the crew with which the device is in secure sums; "" for none.
     """
 
     samples: int
@@ -177,6 +178,7 @@ class Holding:
     digest: str
     answer: Floats = ()
     waits: bool = field(default=False, compare=False)
+    crew: str = field(default="", compare=False)
 
     def bare(self, *, digest: bool) -> Holding:
         """Return a holding with only the number of samples and, with ``digest``, their digest."""
@@ -203,6 +205,7 @@ def read_holding(value: object, facts: Facts) -> Holding:
         body = dict(value)  # type: ignore[call-overload]
         samples, counts, sums, digest = (body[name] for name in ("samples", "counts", "sums", "digest"))
         waits = body.get("waits") is True
+        crew = body.get("crew", "")
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError("header", f"its holding is malformed: {error}") from error
     with ranges.of("header"):
@@ -213,7 +216,8 @@ def read_holding(value: object, facts: Facts) -> Holding:
         known = read_sums(rows, samples, facts)
         digest = ranges.matching(digest, checks.DIGEST, "its digest is not 64 hexadecimal digits.")
         known_answer = read_answer(body.get("answer", []), samples, facts)
-    return Holding(samples, tuple(counts), known, digest, known_answer, waits)
+        crew = ranges.matching(crew, checks.CREW, "its crew is malformed.")
+    return Holding(samples, tuple(counts), known, digest, known_answer, waits, crew)
 
 
 def read_answer(values: object, samples: int, facts: Facts) -> Floats:

@@ -225,19 +225,30 @@ def stand_in(held: Mapping[int, Holding]) -> Holding:
 def renewing(gathered: Gathered, travel: str) -> tuple[int, ...]:
     """Return the factories whose devices may use new samples in secure sums, as enough in a sum have new ones.
 
+    With crews no crew has new ones of too few of its devices, as sums would show its change by itself.
+
     Args:
         travel: the codecs of the experiment's method.
 
     >>> held = [Holding(9, (), (), "", waits=number != 3) for number in range(6)]
     >>> [renewing(([0, 0, 0, 1, 1, 1], held), travel) for travel in ("secure-sum", "secure-sum across=true", "")]
     [(0,), (0, 1), ()]
+    >>> crewed = [replace(one, waits=True, crew="a" if k < 2 else "b") for k, one in enumerate(held)]
+    >>> renewing(([0] * 6, crewed), "secure-sum together=true")  # those of crew "a" are two
+    ()
     """
     if not chains.secure(travel):
         return ()
-    waiting = [m for m, holding in zip(*gathered, strict=True) if holding.waits]
+    together = chains.together(travel)
+    waiting: dict[int, Counter[str]] = {}
+    for m, holding in zip(*gathered, strict=True):
+        if holding.waits:
+            of = waiting.setdefault(0 if chains.across(travel) else m, Counter())
+            of[holding.crew if together else ""] += 1
+    enough = {m for m, counts in waiting.items() if min(counts.values()) >= LEAST}
     if chains.across(travel):
-        return tuple(sorted(set(gathered[0]))) if len(waiting) >= LEAST else ()
-    return tuple(m for m, count in sorted(Counter(waiting).items()) if count >= LEAST)
+        return tuple(sorted(set(gathered[0]))) if enough else ()
+    return tuple(sorted(enough))
 
 
 def take_answer(

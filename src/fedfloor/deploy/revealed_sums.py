@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 
 from fedfloor.base.ranges import RefusedError
@@ -33,13 +34,17 @@ class RevealedSums:
     def __init__(self, record: RevealRecord | None = None) -> None:
         self._record = record or RevealRecord()
 
-    def admit(self, updates: Sequence[bytes], scale: object, held: Mapping[int, str] | None = None) -> None:
+    def admit(
+        self, updates: Sequence[bytes], scale: object, held: Mapping[int, str] | None = None,
+        crews: Mapping[int, str] | None = None,
+    ) -> None:  # fmt: skip
         """Record an update and the sum that holds it on disk, before this device reveals anything of it.
 
         Args:
             updates: each of the bytes by which the update is known, of which digests are kept.
             scale: the rule and the unit of the sum, as JSON.
             held: device of the sum → keyed digest of its samples; "": unknown.
+            crews: device → the crew that it states, "" for none; None: there are no crews.
 
         Raises:
             RefusedError: the update is in another sum, or the samples of too few devices have changed.
@@ -49,22 +54,24 @@ class RevealedSums:
         total = digest(text.encode())
         parts = [digest(update) for update in updates]
         with self._record.changing() as base:
-            self.check_samples(now)
+            self.check_samples(now, crews)
             for part in parts:
                 query = "SELECT text FROM sums LEFT JOIN totals ON total = digest WHERE part = ? AND total != ?"
                 for (known,) in base.execute(query, (part, total)):
-                    if known is None or len(renewed(dict(json.loads(known)[1]), now)) < LEAST:
+                    if known is None or not suffice(renewed(dict(json.loads(known)[1]), now), crews):
                         raise RefusedError(
                             "sum", f"this update is in an earlier sum of other devices or samples; {WOULD_REVEAL}"
                         )
             base.executemany("INSERT OR REPLACE INTO sums VALUES (?, ?)", [(part, total) for part in parts])
             base.execute("INSERT OR IGNORE INTO totals VALUES (?, ?)", (total, text))
-            if new := self.renewed(now):
+            if (new := self.renewed(now)) and crews is None:
                 gone = self._hidden(new)
                 base.executemany("DELETE FROM members WHERE device = ?", [(v,) for v in gone])
             base.executemany("INSERT OR REPLACE INTO members VALUES (?, ?)", [one for one in now.items() if one[1]])
 
-    def check_place(self, part: bytes, place: Sequence[object], held: Mapping[int, str]) -> None:
+    def check_place(
+        self, part: bytes, place: Sequence[object], held: Mapping[int, str], crews: Mapping[int, str] | None = None
+    ) -> None:
         """Check that all that an edge chooses for this device alone is as in an earlier sum of the same round.
 
         The other devices do not notice, as their updates are the same: the two sums would differ by the change of this
@@ -74,25 +81,28 @@ class RevealedSums:
             part: the bytes by which the round is known.
             place: what an edge chooses, as JSON.
             held: device → keyed digest of its samples.
+            crews: as of :meth:`admit`.
 
         Raises:
             RefusedError: it differs, and the samples of too few devices have changed since.
         """
         for (text,) in self._record.rows("SELECT text FROM places WHERE part = ?", digest(part)):
             known, before = json.loads(text)
-            if known != json.loads(json.dumps(place)) and len(renewed(dict(before), held)) < LEAST:
+            if known != json.loads(json.dumps(place)) and not suffice(renewed(dict(before), held), crews):
                 raise RefusedError(
                     "sum", f"this device had another place in an earlier sum of this round; {WOULD_REVEAL}"
                 )
 
-    def admit_place(self, part: bytes, place: Sequence[object], held: Mapping[int, str]) -> None:
+    def admit_place(
+        self, part: bytes, place: Sequence[object], held: Mapping[int, str], crews: Mapping[int, str] | None = None
+    ) -> None:
         """Record on disk what :meth:`check_place` compares, before a masked update leaves.
 
         Raises:
             RefusedError: it differs from that of an earlier sum.
         """
         with self._record.changing() as base:
-            self.check_place(part, place, held)
+            self.check_place(part, place, held, crews)
             row = digest(part), json.dumps([place, sorted(held.items())])
             base.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", row)
 
@@ -117,18 +127,22 @@ class RevealedSums:
         shown = {v for held in sums if len(new & held.keys()) < LEAST - 1 for v in held}
         return {v for (v,) in self._record.rows("SELECT device FROM members")} - shown
 
-    def check_samples(self, held: Mapping[int, str]) -> None:
+    def check_samples(self, held: Mapping[int, str], crews: Mapping[int, str] | None = None) -> None:
         """Check that the samples of no device, or of enough, have changed since the last sum.
 
+        Args:
+            held, crews: as of :meth:`admit`.
+
         Raises:
-            RefusedError: those of one or two have.
+            RefusedError: those of one or two have, of all devices or of a crew.
         """
-        if 0 < len(new := self.renewed(held)) < LEAST:
+        if new := few(self.renewed(held), crews):
             names = " and ".join(map(str, sorted(new)))
+            whose, many = ("its devices", "devices") if crews is None else ("a crew", "devices of a crew")
             raise RefusedError(
                 "sum",
-                f"of its devices only {names} has other samples than in the last sum, and the two "
-                f"would reveal the change of an update. {LEAST} devices or more need new samples.",
+                f"of {whose} only {names} has other samples than in the last sum, and the two "
+                f"would reveal the change of an update. {LEAST} {many} or more need new samples.",
             )
 
     @property
@@ -198,6 +212,27 @@ def renewed(before: Mapping[int, str], now: Mapping[int, str]) -> set[int]:
     """
     both = before.keys() & now.keys()
     return {v for v in both if before[v] != now[v] and before[v][:OWNER] == now[v][:OWNER]}
+
+
+def few(new: Set[int], crews: Mapping[int, str] | None = None) -> set[int]:
+    """Return those devices with new samples that are too few for a sum to hide the change of one: of all, or of a crew.
+
+    Crews are in a sum whole or not at all, so that sums before and after give the change of each crew by itself.
+
+    Args:
+        crews: device → the crew that it states, "" for none; None: there are no crews.
+
+    >>> few({0, 1}), few({0, 3, 6}), few({0, 1, 2, 3}, dict(enumerate("aaabbb")))
+    ({0, 1}, set(), {3})
+    """
+    of = {v: "" if crews is None else crews.get(v, "") for v in new}
+    many = Counter(of.values())
+    return {v for v in new if many[of[v]] < LEAST}
+
+
+def suffice(new: Set[int], crews: Mapping[int, str] | None) -> bool:
+    """Return whether devices have new samples, and in no crew too few."""
+    return bool(new) and not few(new, crews)
 
 
 def digest(text: bytes) -> bytes:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedfloor.base import ranges
 from fedfloor.base.ranges import RefusedError
-from fedfloor.deploy import authority
+from fedfloor.deploy import authority, checks
 from fedfloor.deploy.signing import Signer
 from fedfloor.parts.protection import masking
 from fedfloor.parts.protection.masking import LEAST, MOST_CREW, DeviceKeys, PublicKeys
@@ -24,7 +24,6 @@ from fedfloor.plan.schedule import Key
 
 T = TypeVar("T")
 HELD = re.compile(r"([0-9a-f]{48})?")
-CREW = re.compile(r"([0-9a-f]{32})?")
 OWNER = 16  # first digits of a keyed digest of samples, which tell its device from another one in its place
 PURPOSE = b"fedfloor sum\0"  # separates signatures of keys from those of messages
 SEAL_BYTES = 4096  # most bytes of a certificate and a signature
@@ -127,7 +126,7 @@ def read_keys(value: object) -> Advertisement:
         raise RefusedError("sum", "its keys are not signed.")
     if not isinstance(held, str) or not HELD.fullmatch(held):
         raise RefusedError("sum", "its digest of samples is malformed.")
-    if not isinstance(crew, str) or not CREW.fullmatch(crew):
+    if not isinstance(crew, str) or not checks.CREW.fullmatch(crew):
         raise RefusedError("sum", "its crew is malformed.")
     number = ranges.whole(factory, 0, ranges.DEVICES, "its factory")
     return Advertisement(keys, number, from_hex(seal, len(seal) // 2), held, crew)
