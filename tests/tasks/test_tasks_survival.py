@@ -6,6 +6,7 @@ import csv
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.drafting.draft import draft
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import load_data
+from fedfloor.tasks import figures
 from fedfloor.tasks.kinds import made
 from fedfloor.tasks.survival import Survival
 from refusals import refused
@@ -299,3 +301,27 @@ def test_a_network_learns_lives_and_answers_for_running_machines(tmp_path: Path)
     new, old = (model.answer(np.array([[60, age, 0]], np.float32)) for age in (0, 900))
     assert float(old.parts()["chance"][0]) > float(new.parts()["chance"][0])  # it wears: the shape is above 1
     assert float(old.parts()["median"][0]) < float(new.parts()["median"][0])
+
+
+@pytest.mark.parametrize("distribution", ["weibull", "log-normal", "steps"])
+def test_devices_judge_a_release_by_its_answers_as_its_curves_are_judged(distribution: Any) -> None:
+    rng = np.random.default_rng(0)
+    end = rng.uniform(20, 200, 300)
+    risk = rng.normal(size=300)
+    life = rng.weibull(1.7, 300) * 100 * np.exp(-0.5 * risk)
+    lives = np.stack([np.minimum(life, end), life <= end, 0 * end, 0 * end + 1], 1).astype(np.float32)
+    task = Survival(distribution=distribution).fitted(lives)
+    out = -torch.stack([torch.tensor(risk), 0 * torch.tensor(risk)], 1).float()
+    if distribution == "steps":  # as by Cox
+        out = torch.tensor(0.8 * risk)[:, None].float() + torch.full((1, len(task.grid)), -3.0)
+    parts = {name: np.asarray(part) for name, part in task.answer(out, torch.zeros(300, 3)).parts().items()}
+    answers: Any = SimpleNamespace(parts=lambda: parts)
+    table = np.zeros((2, 2), np.int64)
+    judged = task.judge(answers, lives)
+    whole = task.judged(table, 0.0, lives[:, 1], task.scores(out, torch.tensor(lives), ()).numpy(), ())
+    assert judged is not None
+    near = 0.01 if distribution == "steps" else 1e-6  # of steps an answer has four points
+    for name in ("concordance", "integrated Brier score", "calibration error"):
+        one, other = (figures.named(name).value(made, ()) for made in (judged, whole))
+        assert one == pytest.approx(other, abs=near), name
+    assert task.judge(task.answer(out, torch.zeros(300, 3)), lives) is None  # of a table, at the present ages

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from fedfloor.base.errors import SettingError, require
-from fedfloor.tasks.answer import Expectancy
+from fedfloor.tasks.answer import Answer, Expectancy
 from fedfloor.tasks.figures import Counts, Predictions
 from fedfloor.tasks.lives import TINY, Lives
 from fedfloor.tasks.task import Reduction, Task
@@ -233,6 +233,46 @@ class Survival(Task):
             z = _quantile(1 - share * now[:, 0])
         return torch.clamp(torch.exp(location + deviation * z) - age[:, 0], min=0.0)
 
+    def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions | None:
+        """Return predictions for metrics from answers where the observation of lives [n, 4] began; None at other ages.
+
+        The curves follow from the times left: exactly from a life's start on, otherwise, and for ``steps``, nearly.
+        """
+        if isinstance(answer, Expectancy) and answer.since:
+            return None
+        values = target.astype(np.float64)
+        entry = values[:, 2] if self.since == "start" else 0 * values[:, 2]
+        age = entry[:, None] * (self.age is not None)  # of the answers
+        time = values[:, 0] - (values[:, 2] - entry)
+        ahead = np.stack([entry, entry + (self.within or 1.0)], 1)
+        asked = np.concatenate([ahead, np.broadcast_to(np.array(self.grid), (len(time), len(self.grid)))], 1)
+        at_entry, later, *curves = self._curves(answer.parts(), np.maximum(asked - age, 0.0)).T
+        lives = Lives(
+            time, values[:, 1] > 0, entry, np.stack(curves, 1), np.array(self.grid), at_entry, later,
+            self.within or 1.0, self.unit, steps=self.distribution == "steps",
+        )  # fmt: skip
+        return Predictions(np.zeros((1, 1), np.int64), math.nan, lives=lives)
+
+    def _curves(self, parts: Mapping[str, NDArray[Any]], times: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return S at times [n, T] from the answers' age on, of curves through the times left."""
+        from scipy.special import ndtr, ndtri
+
+        tail = (1 - self.level) / 2
+        low, median, high, chance = (parts[name].astype(np.float64) for name in ("low", "median", "high", "chance"))
+        if self.distribution == "steps":
+            within = np.where(np.isfinite(chance), self.within or 1.0, math.inf)
+            ends = np.stack([0 * low, low, median, high, within], 1)
+            shares = np.stack([1 + 0 * low, *(share + 0 * low for share in (1 - tail, 0.5, tail)), 1 - chance], 1)
+            rows = zip(times, ends, np.maximum(shares, TINY), strict=True)
+            return np.stack([_through(end[end < math.inf], share[end < math.inf], at) for at, end, share in rows])
+        weibull = self.distribution == "weibull"
+        middle, before = (math.log(-math.log(s)) if weibull else -float(ndtri(s)) for s in (0.5, 1 - tail))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shape = (middle - before) / np.log(median / low)
+            z = middle + shape[:, None] * (np.log(times) - np.log(median)[:, None])
+        found = np.exp(-np.exp(np.minimum(z, MOST))) if weibull else ndtr(-z)
+        return np.where(np.isnan(found), 1.0, found)
+
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
         """Refuse a grid, a scale or an age that cannot result from training samples."""
         center = math.nan if self.center is None else self.center
@@ -312,6 +352,15 @@ class Survival(Task):
 
 
 LOG_ROOT = math.log(2 * math.pi) / 2
+
+
+def _through(times: NDArray[np.float64], shares: NDArray[np.float64], at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return S at times, of a curve whose hazard is constant between known ones, the first of them 0, and beyond."""
+    order = np.argsort(times, kind="stable")
+    hazard = -np.log(shares[order])
+    last = times[order][-1]
+    beyond = np.maximum(at / last, 1.0) if last > 0 else 1.0
+    return np.exp(-np.interp(at, times[order], hazard) * beyond)
 
 
 def _quantile(share: Tensor) -> Tensor:
