@@ -104,6 +104,14 @@ def test_batch_norm_stays_with_each_device(tmp_path: Path, secure: str) -> None:
     assert_kept(tmp_path, read, [payload for _, payload in park.broker.said])
 
 
+def test_a_model_of_which_nothing_travels_trains(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedper", devices=2)  # a head alone
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        lines = park.run()
+    assert [figures(one) for one in lines] == [figures(one) for one in wanted]
+
+
 @pytest.mark.live
 def test_agents_and_a_cloud_that_start_again_go_on_with_the_own_parts(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedper", rounds=4, devices=4, model="mlp-2nn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedfloor.base.errors import RunError
-from fedfloor.deploy import cloud, mqtt
+from fedfloor.deploy import checks, cloud, mqtt
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import CLOUD, CloudSettings, Deadlines, EdgeSettings, Named
@@ -74,6 +75,30 @@ def test_an_edge_that_is_gone_sits_the_round_out_and_comes_back(tmp_path: Path) 
             cloud.run(settings, way, report=change)
     lines = ledger.read(settings.out / "ledger.jsonl")
     assert [line.measured["absent"] for line in lines] == [[], ["e1"], ["e1"], []]  # type: ignore[index]
+
+
+def test_an_edge_whose_disk_is_full_sits_rounds_out_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=8, devices=4)
+    usual = checks.write_seen
+    full = False
+
+    def write(path: Path, last: dict[str, tuple[int, int]]) -> None:
+        if full and path.name.startswith("e1"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        usual(path, last)
+
+    def change(line: ledger.Line) -> None:
+        nonlocal full
+        full = 1 <= line.round < 7  # for more requests than may be under way
+
+    monkeypatch.setattr(checks, "write_seen", write)
+    broker = Broker()
+    with live(tmp_path, what) as park, uplinks(park, broker):
+        lines = trained(park, broker, report=change)
+        assert park.edges[1].filter.counts() == {CLOUD: {"disk": 6}}
+    assert [line.measured["absent"] for line in lines] == [[], *[["e1"]] * 6, []]  # type: ignore[index]
 
 
 def test_an_edge_that_does_not_answer_is_waited_for_shortly_in_later_rounds(

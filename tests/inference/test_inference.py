@@ -261,6 +261,11 @@ def nested(folder: Path) -> None:
     save_file({"a": torch.zeros(1)}, folder / "model.safetensors", {"fedfloor": "[" * 200_000})
 
 
+def endless(folder: Path) -> None:
+    folder.mkdir()
+    save_file({"a": torch.zeros(1)}, folder / "model.safetensors", {"fedfloor": "9" * 5000})
+
+
 def damaged(folder: Path) -> None:
     write_model(folder)
     path = folder / "model.safetensors"
@@ -294,6 +299,7 @@ NO_MODEL = {
     "another program's": (foreign, "model.safetensors has format 'none': this version reads 'fedfloor 1'"),
     "another version's": (lambda f: header(f, format="fedfloor 9"), "has format 'fedfloor 9'"),
     "deeply nested": (nested, "model.safetensors has format 'unreadable'"),
+    "a number without end": (endless, "model.safetensors has format 'unreadable'"),
     "no round": (lambda f: header(f, round=None), "not the header of a model (round is missing)"),
     "odd inputs": (lambda f: header(f, inputs={"kind": "sound"}), "inputs.kind = 'sound'"),
     "too few means": (means, "0 means and 1 deviations for 1 channels"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import random
 import subprocess
@@ -19,10 +20,12 @@ import pytest
 
 import refusals
 from fedfloor.base.ranges import RefusedError
-from fedfloor.deploy import authority
+from fedfloor.base.strict import EscapedFormatter
+from fedfloor.deploy import authority, broker
 from fedfloor.deploy.authority import Authority
 from fedfloor.inference.onnx import export
 from fedfloor.inference.trained import load_model
+from fedfloor.rollout import agent
 from fedfloor.rollout import model as models
 from fedfloor.rollout.agent import check_wheels
 from fedfloor.rollout.rows import Batch, InputRows
@@ -428,6 +431,18 @@ def test_arrays_are_given_in_order(tmp_path: Path) -> None:
 
 
 # -- the two wheels ----------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_writes_no_control_characters_of_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = tmp_path / "a\x1b[2Jb.toml"
+    hostile.write_text('park = "\\u001b[2J"\nfactory = "\\u202e"\n')
+    assert agent.main([str(hostile)]) == 2
+    assert broker.main([str(hostile)]) == 2  # what a unit starts before its broker
+    told = capsys.readouterr().err
+    assert told.count("\\x1b[2J") >= 2
+    assert told.replace("\n", "").isprintable()
+    note = logging.LogRecord("fedfloor", logging.INFO, "", 1, "drift: %s", ("\u202e\x1b[31m",), None)
+    assert EscapedFormatter("note: %(message)s").format(note) == "note: drift: \\u202e\\x1b[31m"
 
 
 @pytest.mark.parametrize("wheels", [(), ("fedfloor-1.0",), ("fedfloor-1.0", "fedfloor_agent-1.0", "fedfloor_own-2.0")])

@@ -209,7 +209,7 @@ class Inside:
             thread.start()
         for thread in threads:
             thread.join(deadline_s)
-        return found
+        return dict(found)  # later answers are lost
 
 
 @dataclass

@@ -159,6 +159,8 @@ def test_what_real_machines_measured_and_refused(tmp_path: Path) -> None:
         ("park.json", "{"), ("experiment.toml", "= 3"), ("plan.json", '{"plan": 3}'),
         ("checkpoint/round-00000009/state.json", '{"round": 1, "receipts": [[1]]}'),
         ("checkpoint/round-00000009/state.json", '{"round": {}, "receipts": 3}'),
+        ("checkpoint/round-00000009/state.json", '{"round": Infinity, "receipts": []}'),
+        ("checkpoint/round-00000009/state.json", json.dumps({"round": 1, "receipts": [[10**400]]})),
     ],
 )  # fmt: skip
 def test_damaged_files_are_named_and_passed_over(tmp_path: Path, file: str, text: str) -> None:
@@ -173,6 +175,15 @@ def test_damaged_files_are_named_and_passed_over(tmp_path: Path, file: str, text
     assert watched.document["run"]["round"] == 2
     named = file == "plan.json" or any(path.name in row["why"] + row["who"] for row in watched.document["troubles"])
     assert named or file.startswith("checkpoint")
+
+
+def test_a_number_beyond_floats_is_no_figure_of_a_device(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0.25])
+    checkpoint(run, 1, [[0, 0, 0, 3, 30, 1.0, 10**400, -(10**400), 400, False, None, 10**400]])
+    watched = Watched(run)
+    watched.poll()
+    first = watched.document["devices"][0]
+    assert (first["visits"], first["loss"], first["accuracy"], first["seconds"]) == (1, None, None, None)
 
 
 def test_the_end_of_a_run(tmp_path: Path) -> None:

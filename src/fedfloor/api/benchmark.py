@@ -18,7 +18,7 @@ import numpy as np
 
 from fedfloor import config
 from fedfloor.base import regular
-from fedfloor.base.errors import DivergedError, RunError, SettingError, unknown
+from fedfloor.base.errors import MALFORMED, DivergedError, RunError, SettingError, unknown
 from fedfloor.base.machine import processor
 from fedfloor.base.names import REFERENCES
 from fedfloor.base.version import __version__
@@ -217,7 +217,7 @@ def results(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(regular.read_text(path))
         _ = [(each["protocol"], each["method"], each["seed"]) for each in document["records"]], document["protocols"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, *MALFORMED) as error:
         raise SettingError(
             f"{path} has no results of a benchmark ({error}). Run fedfloor benchmark with this --out first.",
             key="results-of-benchmark",

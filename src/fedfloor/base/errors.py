@@ -11,6 +11,9 @@ from pathlib import Path, PurePath
 
 SHOWN = 200  # characters of a value in a message
 BEGINNING = 3  # characters of a word, at least, of which a longer name with this beginning may be meant
+# What JSON of others raises when it is read and its values are used: also whole numbers beyond every float, infinite
+# numbers of things, and nesting without end
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 # The beginning of a message: an option, a table of a file with its key, a setting, or a thing with its name in quotes

@@ -1,6 +1,6 @@
-"""Texts for other programs: strict JSON (RFC 8259), which every reader accepts, and CSV in which no cell is a formula.
+"""Texts for other programs: strict JSON (RFC 8259), CSV in which no cell is a formula, lines that move no terminal.
 
-Python's own writers also write NaN and Infinity, and cells that a spreadsheet executes.
+Python's own writers also write NaN and Infinity, cells that a spreadsheet executes, and control characters.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import math
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
@@ -65,3 +66,22 @@ def _inert(cell: object) -> object:
     except ValueError:
         return f"'{cell}"
     return cell
+
+
+def printable(text: str) -> str:
+    r"""Return a text with control characters escaped, except line breaks.
+
+    >>> print(printable("a\x1b[2J"))
+    a\x1b[2J
+    >>> printable("10\u00a0%") == "10\u00a0%"
+    True
+    """
+    return "".join(c if c.isprintable() or c in "\n\u00a0\u202f" else c.encode("unicode_escape").decode() for c in text)
+
+
+class EscapedFormatter(logging.Formatter):
+    """A format of log lines in which control characters, such as of names in others' files, are escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record's line."""
+        return printable(super().format(record))

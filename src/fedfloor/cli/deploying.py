@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.strict import printable
 from fedfloor.cli import shared
 from fedfloor.cli.look import watched
 from fedfloor.cli.options import File, Json, Resume, Set, Stop
 from fedfloor.cli.shared import note, termination
-from fedfloor.runs.terminal import losses, printable, progress, say, show
+from fedfloor.runs.terminal import losses, progress, say, show
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
+from fedfloor.base.strict import printable
 from fedfloor.deploy.mqtt import ENVELOPE, PACKET_BYTES, topic_parts
 from fedfloor.deploy.park_file import QUEUED_MESSAGES, RELEASES, CloudTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import ALARMS
@@ -164,7 +165,7 @@ def main(words: Sequence[str]) -> int:
     try:
         check_version(*words)
     except SettingError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 2
     return 0
 

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedfloor.base import regular
-from fedfloor.base.errors import DivergedError, FedfloorError, SettingError
+from fedfloor.base.errors import MALFORMED, DivergedError, FedfloorError, SettingError
 from fedfloor.base.outside import ANY
 from fedfloor.base.ranges import COUNT, LOSS, SECONDS, RefusedError, matching, number, rows, table, whole
 from fedfloor.base.strict import json_text
@@ -115,7 +115,7 @@ class MessageFilter:
         """Return a message's header if it is signed, new and in order; arrays are not read.
 
         Raises:
-            RefusedError: the message is malformed, unsigned, or old.
+            RefusedError: the message is malformed, unsigned, or old, or its number cannot be noted.
         """
         header = self.signed(data, sender).header
         timely(header["session"])
@@ -123,9 +123,13 @@ class MessageFilter:
         with self._lock:
             if place <= self._last.get(sender, (0, 0)):
                 raise RefusedError("replayed", f"message {place[1]} of session {place[0]} is old or repeated.")
-            self._last[sender] = place
             if self._seen is not None:
-                write_seen(self._seen, self._last)
+                try:
+                    write_seen(self._seen, self._last | {sender: place})
+                except OSError as error:  # a restart would accept the message again
+                    why = f"its number cannot be noted in {self._seen}: {error.strerror or error}."
+                    raise RefusedError("disk", why) from error
+            self._last[sender] = place
         return header
 
     def signed(self, data: bytes, sender: str, *, status: bool = False) -> MessageParts:
@@ -198,7 +202,7 @@ def read_seen(path: Path | None) -> dict[str, tuple[int, int]]:
             stored = json.loads(regular.read_text(place)) if place.exists() else {}
             for sender, (session, number) in stored.items():
                 last[str(sender)] = max(last.get(str(sender), (0, 0)), (int(session), int(number)))
-        except (ValueError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise SettingError(
                 f"{place} is damaged: delete it; an old message may then be accepted once.", key="damaged-record"
             ) from error
@@ -341,7 +345,7 @@ def update_claims(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[
     if not more:
         return (), ""
     lengths, why = more
-    if not isinstance(lengths, list) or not (lengths == [] or 2 <= len(lengths) <= 1 + MOST_PIECES):
+    if not isinstance(lengths, list) or len(lengths) > 1 + MOST_PIECES:  # none of a model that stays on devices
         raise RefusedError("receipt", "it does not state the lengths of an update.")
     if not isinstance(why, str) or bool(why) is not lost:
         raise RefusedError("receipt", "it does not state why the update is refused.")

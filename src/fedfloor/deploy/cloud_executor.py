@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base import ranges, regular
-from fedfloor.base.errors import FedfloorError, RunError, SettingError
+from fedfloor.base.errors import MALFORMED, FedfloorError, RunError, SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import asking, joining, subtasks, sum_messages
 from fedfloor.deploy import facts as facts_of
@@ -451,5 +451,5 @@ def read_left(path: Path) -> dict[int, str]:
         return {int(k): str(why) for k, why in json.loads(regular.read_text(path)).items()}
     except FileNotFoundError:
         return {}
-    except (ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise SettingError(f"{path} is damaged: restore it, or begin a new run.") from error

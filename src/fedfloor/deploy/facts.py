@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base import ranges
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Dataset, Inputs, Made
 from fedfloor.data.reading import DeviceSplit
@@ -134,7 +134,7 @@ def read(value: object) -> Facts:
         facts = Facts(**body, classes=classes, shape=shape, inputs=Inputs(**inputs), renews=renews)
         if task is not None:
             facts = replace(facts, task=read_task(dict(task), len(classes), facts.inputs.columns, "the message"))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SettingError) as error:
+    except (SettingError, *MALFORMED) as error:
         raise RefusedError("header", f"it does not describe a sample: {error}") from error
     with ranges.of("header"):
         ranges.number(facts.scale, LEAST, checks.SUM, "the scale of a sample's numbers")
@@ -206,7 +206,7 @@ def read_holding(value: object, facts: Facts) -> Holding:
         samples, counts, sums, digest = (body[name] for name in ("samples", "counts", "sums", "digest"))
         waits = body.get("waits") is True
         crew = body.get("crew", "")
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise RefusedError("header", f"its holding is malformed: {error}") from error
     with ranges.of("header"):
         samples = ranges.whole(samples, 1, checks.SAMPLES, "its number of samples")

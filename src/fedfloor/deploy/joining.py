@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fedfloor.base import ranges
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import MALFORMED, RunError, SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
@@ -318,5 +318,5 @@ def read_holdings(about: Mapping[str, Any], facts: Facts) -> Gathered:
     """
     try:
         return [int(m) for m in about["factory_of"]], [read_holding(holding, facts) for holding in about["held"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise RefusedError("header", f"it does not state the holdings of devices: {error}") from error

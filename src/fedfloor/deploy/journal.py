@@ -23,7 +23,7 @@ from typing import Any
 from cryptography import x509
 
 from fedfloor.base import regular
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import MALFORMED, RunError, SettingError
 from fedfloor.base.strict import json_text
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
@@ -97,7 +97,7 @@ def _head(place: Path, root: x509.Certificate) -> str | None:
         genuine = authority.signed(root, HEADS, body["head"], body["signature"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, *MALFORMED) as error:
         raise SettingError(
             f"{place / HEAD} is not the head of a journal ({type(error).__name__}). {ADVICE}", key="journal"
         ) from error
@@ -114,7 +114,7 @@ def read_entry(path: Path, number: int, before: str, root: x509.Certificate) -> 
         signature = body["signature"]
         genuine = authority.signed(root, PURPOSE, text, signature)
         fields = json.loads(text) if genuine else {}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, *MALFORMED) as error:
         raise SettingError(
             f"{path} is not an entry of a journal ({type(error).__name__}). {ADVICE}", key="journal"
         ) from error

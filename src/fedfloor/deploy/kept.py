@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.base import regular
-from fedfloor.base.errors import SettingError, shown
+from fedfloor.base.errors import MALFORMED, SettingError, shown
 from fedfloor.deploy import settings
 from fedfloor.deploy.settings import ALARMS, SPAN, UNITS_S, AlarmSettings
 
@@ -56,7 +56,7 @@ def lines(state: Path, since: dt.datetime | None = None) -> Iterator[dict[str, A
     for name in (OLDER, LINES):
         with contextlib.suppress(FileNotFoundError), regular.opened(state / name) as file:
             for text in file:
-                with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+                with contextlib.suppress(*MALFORMED):
                     row = json.loads(text)
                     if str(row["at"]) >= least:
                         yield row

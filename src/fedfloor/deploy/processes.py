@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fedfloor.base import regular
-from fedfloor.base.errors import RunError, require
+from fedfloor.base.errors import MALFORMED, RunError, require
 from fedfloor.base.strict import json_text
 
 
@@ -137,7 +137,7 @@ class Crew:
         """Return the processes of a park that runs, or ran, in a folder."""
         try:
             rows = json.loads(regular.read_text(folder / LIST))
-        except (OSError, ValueError):
+        except (OSError, *MALFORMED):
             rows = []
         return cls(folder, [ParkProcess(**row) for row in rows])
 

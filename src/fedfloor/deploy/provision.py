@@ -21,7 +21,7 @@ from cryptography import x509
 
 from fedfloor import config
 from fedfloor.base import regular
-from fedfloor.base.errors import FedfloorError, RunError, SettingError, unknown
+from fedfloor.base.errors import MALFORMED, FedfloorError, RunError, SettingError, unknown
 from fedfloor.base.strict import json_text
 from fedfloor.deploy import authority, broker, journal, released, settings
 from fedfloor.deploy.authority import Authority, Holder
@@ -69,7 +69,7 @@ def read_index(path: Path) -> Index:
         return Index(body["park"], body["numbers"], tuple((n, int(s, 16), t) for n, s, t in body["revoked"]),
                       tuple(body["out"]),
                       {n: tuple(int(s, 16) for s in some) for n, some in body.get("issued", {}).items()})  # fmt: skip
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (OSError, *MALFORMED) as error:
         raise SettingError(
             f"{path} cannot be read ({error}): restore it from a copy, or start in a new folder."
         ) from error

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.base import ranges
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks
 from fedfloor.deploy.message import Arrays, Message
@@ -138,7 +138,7 @@ def restore_device_states(about: Mapping[str, Any], engine: Engine) -> Mapping[i
         held = {int(k): str(value) for k, value in about["held"].items()}
         trained = {int(k): int(value) for k, value in about["trained"].items()}
         kept = {int(k): [str(value) for value in digests] for k, digests in about["kept"].items()}
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise RefusedError("header", f"its state of devices is malformed: {error}") from error
     engine.memory.held = held
     engine.memory.visits.clear()
@@ -186,7 +186,7 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
         tick = int(about["tick"])
         frozen = bool(about["frozen"])
         updates = limit.from_json(about["updates"])
-    except (KeyError, ValueError, TypeError, AttributeError, SettingError) as error:
+    except (SettingError, *MALFORMED) as error:
         raise RefusedError("header", f"its subtask is malformed: {error}") from error
     if not all(0 <= index < len(node.children) for index in mine):
         raise RefusedError("header", "its indices are not of branches of the Parallel.")

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from fedfloor.base import ranges, regular
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.base.strict import json_text
 from fedfloor.deploy.signing import Signer
@@ -87,7 +87,7 @@ class Conduct:
             if kept["run"] == self.run:
                 self.partners, self.met = ({int(k): set(some) for k, some in kept[n].items()} for n in PAIRS)
                 self.false = Counter({int(k): int(times) for k, times in kept["false"].items()})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except MALFORMED as error:
             raise SettingError(
                 f"{self.path} is damaged: delete it; devices left out of sums then return.", key="damaged-record"
             ) from error

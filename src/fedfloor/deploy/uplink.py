@@ -200,11 +200,14 @@ class Uplink:
         self._send(answer)
 
     def _serve(self, name: str, request: bytes) -> None:
-        answer = self._answer(request)
-        with self._lock:
-            self._under_way.discard(name)
-            self._last = (name, answer)
-            self._repeats = 0
+        try:
+            answer = self._answer(request)
+            with self._lock:
+                self._last = (name, answer)
+                self._repeats = 0
+        finally:  # or later requests would find too many under way
+            with self._lock:
+                self._under_way.discard(name)
         self._send(answer)
 
     def _send(self, answer: bytes) -> None:

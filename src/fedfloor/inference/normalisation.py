@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.inference.samples import FileSamples, within
 from fedfloor.park.normalise import read_statistics, scaled, statistics
 from fedfloor.park.statistics import Statistics, first_rows
@@ -116,7 +116,7 @@ def by_regimes(raw: RawNetwork, document: Mapping[str, Any], shape: tuple[int, .
     """
     try:
         regimes = Regimes.from_dict(document, shape[0])
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise SettingError(
             f"{place}: its regimes are damaged ({error}). Train it again.", key="damaged-model"
         ) from error

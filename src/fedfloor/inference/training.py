@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base import regular
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.base.names import some
 from fedfloor.data.files.npz import read_arrays
 from fedfloor.inference.samples import FileSamples
@@ -41,7 +41,7 @@ class Training:
         try:
             park = json.loads(regular.read_text(self.folder / "park.json"))
             return {"classes": park["classes"], "devices": park["devices"], "listed": "of_devices" not in park}
-        except (OSError, ValueError, KeyError, TypeError, SettingError):
+        except (OSError, SettingError, *MALFORMED):
             return {}
 
     @cached_property
@@ -64,7 +64,7 @@ class Training:
             if self._park["classes"] != list(classes):
                 return None
             total = np.sum([device["counts"] for device in self._park["devices"]], axis=0, dtype=np.float64)
-        except (ValueError, KeyError, TypeError):
+        except MALFORMED:
             return None
         return total / total.sum() if total.shape == (len(classes),) and total.sum() > 0 else None
 
@@ -101,7 +101,7 @@ class Training:
             return None
         try:
             return Summaries.from_dict(json.loads(regular.read_text(path)))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except MALFORMED as error:
             raise SettingError(
                 f"{path} is damaged ({error}). Delete it: files are then not compared with the devices of training.",
                 key="damaged-training",

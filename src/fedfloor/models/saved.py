@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedfloor.base import regular
 from fedfloor.base.checking import toml
-from fedfloor.base.errors import SettingError, nearest, shown, unknown
+from fedfloor.base.errors import MALFORMED, SettingError, nearest, shown, unknown
 from fedfloor.base.names import REFERENCES
 
 INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # names of files that runs write
@@ -107,7 +107,7 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
             f"{path} has one model for all devices: leave --device and --all out, or give the folder of a run of a "
             "method that trains several, such as fedrep or ifca."
         ) from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, *MALFORMED) as error:
         raise SettingError(
             f"{path / DEVICES} is damaged ({error}). Resume the run, which writes it again.", key="damaged-model"
         ) from error
@@ -205,7 +205,7 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         about = json.loads(header)
         kind = about.get("format", "none")
-    except (json.JSONDecodeError, AttributeError, RecursionError):
+    except MALFORMED:
         kind = "unreadable"
     if kind != FORMAT:
         raise SettingError(

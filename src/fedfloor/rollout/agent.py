@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedfloor.base.errors import FedfloorError, SettingError
+from fedfloor.base.strict import EscapedFormatter, printable
 from fedfloor.deploy import authority, settings
 from fedfloor.deploy.mqtt import MqttConnection, topic
 from fedfloor.deploy.settings import DeviceSettings
@@ -61,11 +62,13 @@ def main(words: Sequence[str] | None = None) -> int:
     if len(given) != 1 or given[0].startswith("-"):
         print(USAGE, file=sys.stderr)
         return 0 if given in (["-h"], ["--help"]) else 2
-    logging.basicConfig(level=logging.INFO, format="note: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(EscapedFormatter("note: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         run(given[0])
     except FedfloorError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     return 0
 

@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fedfloor.base import regular
-from fedfloor.base.errors import RunError
+from fedfloor.base.errors import MALFORMED, RunError
 from fedfloor.base.ranges import COUNT, RefusedError, number, rows, table, whole
 from fedfloor.base.strict import json_text
 from fedfloor.deploy import authority
@@ -252,7 +252,7 @@ def _restored(path: Path) -> dict[str, Row]:
     try:
         known = json.loads(regular.read_bytes(path))["devices"]
         return {str(row["device"]): {name: row[name] for name in UNKNOWN} for row in known}
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, *MALFORMED):
         return {}
 
 

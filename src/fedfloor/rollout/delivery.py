@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fedfloor.base.errors import RunError, shown
+from fedfloor.base.errors import MALFORMED, RunError, shown
 from fedfloor.base.ranges import COUNT, RefusedError
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority, Holder
@@ -106,7 +106,7 @@ def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
         drift = body.get("drift", [])
         rows = body.get("rows")
         judged = body.get("judged")
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+    except MALFORMED:
         return None
     texts = isinstance(drift, list) and all(isinstance(text, str) for text in (why, *drift))
     counts = all(x is None or (type(x) is int and 0 <= x <= COUNT) for x in (number, version, rows))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base import regular
+from fedfloor.base.errors import MALFORMED
 from fedfloor.base.strict import json_text
 
 Floats = NDArray[np.float64]
@@ -190,7 +191,7 @@ def load(path: Path, version: int, training: Cusum | None = None) -> Watch:
         )  # fmt: skip
         absent = None if kept["absent"] is None else tuple(map(int, kept["absent"]))
         return Watch(version, inputs, model, tuple(map(int, kept["missing"])), absent, known)
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, *MALFORMED):
         return fresh
 
 

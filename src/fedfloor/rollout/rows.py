@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base import regular
+from fedfloor.base.errors import MALFORMED
 from fedfloor.base.ranges import RefusedError
 from fedfloor.base.strict import json_text
 from fedfloor.rollout.model import Model
@@ -52,7 +53,7 @@ class InputRows:
             self._done = {str(name): [int(place[0]), int(place[1])] for name, place in kept.items()}
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, TypeError, AttributeError, IndexError) as error:
+        except (OSError, *MALFORMED) as error:
             log.error("%s cannot be read (%s): all rows are predicted again.", self.memory, error)
 
     def next(self, model: Model) -> Batch | None:

@@ -40,7 +40,7 @@ from typing import Any
 from fedfloor import config
 from fedfloor.base import regular
 from fedfloor.base.checking import below
-from fedfloor.base.errors import FedfloorError, RunError, SettingError, disk_error, unknown
+from fedfloor.base.errors import MALFORMED, FedfloorError, RunError, SettingError, disk_error, unknown
 from fedfloor.base.strict import json_text
 from fedfloor.deploy import kept, machines, processes, settings
 from fedfloor.deploy.checks import printable
@@ -326,7 +326,7 @@ class Scheduler:
             here = {str(row["device"]): row for row in body["devices"] if row["factory"] in reached}
             rows = {name: int(row["written"]) for name, row in here.items() if row["written"] is not None}
             return Sight(rows, {name: bool(row["drift"]) for name, row in here.items()})
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, *MALFORMED) as error:
             follow = "windows and drift need devices' reports: start fedfloor model alarms --park DIR --follow."
             log.warning("%s: %s. %s", self._reports, error, follow)
             return Sight()
@@ -348,7 +348,7 @@ class Scheduler:
             try:
                 line = json.loads(one)
                 past = _first(line) if past is None else past.after(line)
-            except (ValueError, KeyError, TypeError) as error:
+            except MALFORMED as error:
                 advice = "Delete that line, or move the file away to restart the schedule."
                 raise SettingError(
                     f"{self.path}, line {number}: not a line of a schedule's log. {advice}", key="damaged-log"

@@ -12,7 +12,7 @@ from pathlib import Path
 from cryptography import x509
 
 from fedfloor.base import regular
-from fedfloor.base.errors import shown
+from fedfloor.base.errors import MALFORMED, shown
 from fedfloor.base.ranges import RefusedError
 from fedfloor.base.strict import json_text
 from fedfloor.rollout.model import Model, load
@@ -46,7 +46,7 @@ class Slots:
             kept = tuple(str(statement).encode() for statement in listed)[:KEPT]
         except FileNotFoundError:
             return self, None
-        except (ValueError, TypeError, RecursionError, OSError) as error:
+        except (OSError, *MALFORMED) as error:
             log.error("%s cannot be read (%s): waiting for a release.", self.folder / "serving.json", error)
             return self, None
         for i, envelope in enumerate(kept):

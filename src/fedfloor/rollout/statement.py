@@ -14,6 +14,7 @@ from typing import Any
 
 from cryptography import x509
 
+from fedfloor.base.errors import MALFORMED
 from fedfloor.base.ranges import COUNT, RefusedError, number, rows, table, whole
 from fedfloor.base.strict import json_text
 from fedfloor.deploy import authority
@@ -70,7 +71,7 @@ def is_trial(data: bytes) -> bool:
     """Return whether an envelope claims to hold a statement for a trial."""
     try:
         return len(data) <= STATEMENT_BYTES and json.loads(data)["purpose"] == TRIAL
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except MALFORMED:
         return False
 
 
@@ -87,7 +88,7 @@ def opened(data: bytes, root: x509.Certificate, park: str, device: str, purpose:
         text = body["statement"]
         signature = body["signature"]
         genuine = authority.signed(root, purpose, text, signature)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except MALFORMED as error:
         raise RefusedError("form", "it is not a signed statement.") from error
     if not genuine:
         raise RefusedError("signature", "it was not signed by the park's authority.")

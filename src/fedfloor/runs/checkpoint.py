@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from fedfloor.base import regular
-from fedfloor.base.errors import RunError, disk_error
+from fedfloor.base.errors import MALFORMED, RunError, disk_error
 from fedfloor.base.strict import json_text
 from fedfloor.engine import limit
 from fedfloor.engine.engine import Engine
@@ -234,7 +234,7 @@ def named(folder: Path) -> dict[int, set[str]]:
     """Return device → digests of its memories to which the readable kept checkpoints refer."""
     digests: dict[int, set[str]] = {}
     for place in _all(folder)[-KEPT:]:  # a kill may have left files of an older checkpoint
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # the checkpoint is damaged
+        with contextlib.suppress(OSError, *MALFORMED):  # the checkpoint is damaged
             for device, digest in json.loads(regular.read_bytes(place / ABOUT))["memory"].items():
                 digests.setdefault(int(device), set()).add(digest)
     return digests
@@ -267,7 +267,7 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
         path = place / TENSORS
         tensors = load_file(regular.check(path))
         point = _made(about, tensors)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+    except (OSError, SafetensorError, *MALFORMED) as error:
         raise RunError(f"{path} is damaged ({error}).") from error
     if memory is not None:
         DeviceMemory(memory, point.memory).verify()

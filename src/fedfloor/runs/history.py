@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedfloor.base import regular
+from fedfloor.base.errors import MALFORMED
 from fedfloor.base.strict import json_text
 from fedfloor.engine.evaluate import Score
 
@@ -54,5 +55,5 @@ def _round(line: bytes) -> float:
     """Return the round of a line, for a damaged one ∞."""
     try:
         return float(json.loads(line)["round"])
-    except (ValueError, TypeError, LookupError, RecursionError):
+    except MALFORMED:
         return math.inf

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.base import regular
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.base.strict import json_text
 from fedfloor.config import read
 from fedfloor.experiment import Experiment
@@ -285,7 +285,7 @@ def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
     try:
         begun = json.loads(regular.read_text(path)) if path.exists() else {}
         return Counter(done) | Counter({int(device): int(times) for device, times in begun.items()})
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, *MALFORMED) as error:
         raise SettingError(
             f"{path} cannot be read: it counts the visits, which determine the privacy loss. Restore it from a copy, "
             "or start a new run.",
@@ -390,7 +390,7 @@ def of_run(folder: Path) -> list[Spent]:
         stated = json.loads(regular.read_bytes(folder / STATEMENT))
     except FileNotFoundError:
         stated = {}
-    except (OSError, ValueError) as error:
+    except (OSError, *MALFORMED) as error:
         raise SettingError(
             f"{folder / STATEMENT} cannot be read: it has the privacy loss of a run.", key="damaged-record"
         ) from error

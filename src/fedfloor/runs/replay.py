@@ -16,7 +16,7 @@ from typing import Any
 
 from fedfloor.base import regular
 from fedfloor.base.checking import toml
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import MALFORMED, RunError, SettingError
 from fedfloor.base.strict import json_text
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.executor import LocalExecutor
@@ -156,7 +156,7 @@ class Recording:
                 one = Round.read(json.loads(line))
                 if one.number != number:
                     raise ValueError(f"it is of round {one.number}")
-            except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, SettingError) as error:
+            except (SettingError, *MALFORMED) as error:
                 raise SettingError(f"{path}: line {number} is damaged ({error}).", key="record") from error
             rounds[number] = one
         if not rounds:

@@ -15,7 +15,7 @@ import numpy as np
 from fedfloor import config
 from fedfloor.base import regular
 from fedfloor.base.chance import generator
-from fedfloor.base.errors import RunError, SettingError, require
+from fedfloor.base.errors import MALFORMED, RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.methods.chosen import EXCHANGED, kind_of
 from fedfloor.methods.contract import Method
@@ -304,7 +304,7 @@ def _value(folder: Path, figure: Figure) -> float:
     why = "it is missing"
     try:
         value = figure.read(json.loads(regular.read_text(path)))
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, *MALFORMED) as error:
         why = repr(error)
     if value is None:
         raise RunError(

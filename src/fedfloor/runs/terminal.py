@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedfloor.base.strict import json_text
+from fedfloor.base.strict import EscapedFormatter, json_text, printable
 
 if TYPE_CHECKING:  # it imports PyTorch, which takes seconds
     from rich.progress import TaskID
@@ -302,17 +302,6 @@ def _parts(longest: Mapping[str, int], numeric: Collection[str], width: int) -> 
     return [(True, part) for part in parts]
 
 
-def printable(text: str) -> str:
-    r"""Return a text with control characters escaped, except line breaks.
-
-    >>> print(printable("a\x1b[2J"))
-    a\x1b[2J
-    >>> printable("10\u00a0%") == "10\u00a0%"
-    True
-    """
-    return "".join(c if c.isprintable() or c in "\n\u00a0\u202f" else c.encode("unicode_escape").decode() for c in text)
-
-
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
@@ -332,7 +321,7 @@ def log_to_stderr() -> None:
     several runs of a comparison (or, with ``extra={"once": True}``, files); reports of machines are always shown.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Escaped("note: %(message)s"))
+    handler.setFormatter(EscapedFormatter("note: %(message)s"))
     messages: set[str] = set()
     handler.addFilter(lambda record: _is_new(record, messages))
     logger = logging.getLogger("fedfloor")
@@ -340,13 +329,10 @@ def log_to_stderr() -> None:
     logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
 
 
-class _Escaped(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
-
-
 def _is_new(record: logging.LogRecord, messages: set[str]) -> bool:
+    if record.name.startswith("fedfloor.deploy"):  # of machines that run for years
+        return True
     text = record.msg if getattr(record, "once", False) else record.getMessage()
-    new = text not in messages or record.name.startswith("fedfloor.deploy")
+    new = text not in messages
     messages.add(text)
     return new

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
 from fedfloor.base import regular
-from fedfloor.base.errors import SettingError, nearest, require, shown
+from fedfloor.base.errors import MALFORMED, SettingError, nearest, require, shown
 from fedfloor.base.strict import json_text
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.columnar import PARQUET, parquet_count, parquet_names, parquet_rows
@@ -342,7 +342,7 @@ def _places(position: str | None) -> dict[str, FilePosition]:
     """
     try:
         known = json.loads(position or "{}")
-    except ValueError:
+    except MALFORMED:
         known = {}
     places = dict[str, FilePosition]()
     for name, entry in known.items() if isinstance(known, dict) else ():

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from fedfloor.base.errors import RunError, SettingError, nearest, require, shown
+from fedfloor.base.errors import MALFORMED, RunError, SettingError, nearest, require, shown
 from fedfloor.base.strict import json_text
 from fedfloor.data.query import DatabaseAddress, address, answer, check_private, within
 from fedfloor.sensors.events import MOST_WARNINGS, POLL_S, Event, Refusal, Signal, Update, seconds, warn_once
@@ -146,6 +146,6 @@ def _moment(position: str | None, start: Moment) -> Moment:
         if "date" in known:
             return datetime.fromisoformat(known["date"])
         since = known.get("since", start)
-    except (ValueError, TypeError, AttributeError):
+    except MALFORMED:
         return start
     return since if isinstance(since, int | float | str | datetime) else start

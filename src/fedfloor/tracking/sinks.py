@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from fedfloor.base import regular
 from fedfloor.base.checking import toml
-from fedfloor.base.errors import SettingError, unknown
+from fedfloor.base.errors import MALFORMED, SettingError, unknown
 from fedfloor.base.strict import csv_text
 from fedfloor.runs.folder import flat, write_json
 
@@ -125,7 +125,7 @@ def points(run: About) -> list[Point]:
             row = json.loads(text)
             result.append(Point(int(row["round"]), time_s, figures(row, run.classes)))
             time_s -= float(row.get("wall_s") or 0)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise SettingError(f"{path}, line {number}: not a ledger line of this run ({error!r}).") from error
     return result[::-1]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
+import sys
 import time
 from collections import deque
 from collections.abc import Container, Iterable
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.base import regular
+from fedfloor.base.errors import MALFORMED
+from fedfloor.base.strict import printable
 from fedfloor.deploy import kept
 from fedfloor.report.records import LineRecord
-from fedfloor.runs.terminal import printable
 
 CHUNK = 4_000_000  # bytes read at once; a longer line is skipped
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -123,7 +124,7 @@ def by_device(receipts: Iterable[Any]) -> dict[int, Visits]:
 
 def finite(value: Any) -> float | None:
     """Return a finite number, or None for any other value."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    return float(value) if isinstance(value, int | float) and abs(value) <= sys.float_info.max else None
 
 
 class Served:
@@ -153,7 +154,7 @@ class Served:
         at = self._read(self._state / kept.NOW)
         fresh = time.time() - at < STALE_S
         for text in self._tail.read()[1][-MOST_ALARMS:]:
-            with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+            with contextlib.suppress(*MALFORMED):
                 self._lines.append(_line(json.loads(text)))
         serving = {**self._known, "kept": fresh, "last": None if fresh else at or None}
         return {"serving": serving, "alarms": list(reversed(self._lines))}
@@ -166,7 +167,7 @@ class Served:
             if stamp != self._stamp:
                 self._known = _known(json.loads(regular.read_bytes(path)))
                 self._stamp = stamp
-        except (OSError, ValueError, TypeError, KeyError, RecursionError, AttributeError):
+        except (OSError, *MALFORMED):
             return 0.0
         return status.st_mtime
 

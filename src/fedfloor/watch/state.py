@@ -13,7 +13,7 @@ from typing import Any
 
 from fedfloor.base import regular
 from fedfloor.base.checking import parsed
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.base.names import NUMBERED
 from fedfloor.deploy.processes import LIST, Crew, ParkProcess, has_open, opener, resident_mb
 from fedfloor.plan.text import digest
@@ -387,7 +387,7 @@ class Watched:
             self._remember(*self._visits)
         except FileNotFoundError:
             return  # a newer checkpoint has just replaced it
-        except (OSError, ValueError, TypeError, LookupError, RecursionError, AttributeError) as error:
+        except (OSError, *MALFORMED) as error:
             self._faults["checkpoint"] = f"{place.name} cannot be read: {error}"
         self._stamps["checkpoint"] = place.name
 
@@ -484,7 +484,7 @@ class Watched:
         try:
             crew = Crew.of(self.park)
             rows = [self._process(crew, process) for process in crew.members[:MOST_DEVICES]]
-        except (TypeError, ValueError) as error:
+        except MALFORMED as error:
             rows = []
             self._faults[LIST] = f"is damaged: {error}"
         self._put("processes", rows)
