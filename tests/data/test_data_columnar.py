@@ -293,6 +293,21 @@ def test_a_flipped_byte_in_a_workbook_is_no_traceback(tmp_path: Path) -> None:
     assert read < len(places)  # what is damaged where it matters is refused
 
 
+@pytest.mark.parametrize("column", ["device", "time", "note"])
+def test_texts_that_are_no_utf_8_are_a_damaged_file(tmp_path: Path, column: str) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    offsets = pa.py_buffer(np.arange(3, dtype=np.int32).tobytes())
+    wrong = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"a\xb2")])
+    usual = {"device": ["a", "a"], "time": ["1", "2"], "note": ["x", "y"], "label": ["ok", "bad"], "x": [1.0, 2.0]}
+    parquet.write_table(pa.table({**usual, column: wrong}), tmp_path / "t.parquet")
+    with refused("damaged-table"):
+        sheet.read(tmp_path / "t.parquet", Reading(), ("device", "time", "label", "note"))
+    with refused("damaged-table"):
+        list(columnar.parquet_rows(tmp_path / "t.parquet"))
+
+
 def test_numbers_beyond_single_precision_are_refused_by_columns_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,6 +264,7 @@ def _batches(path: Path, size: int, columns: list[str] | None = None) -> Iterato
             "write it with compression='none' and use_dictionary=False, or read fewer columns: [data] columns.values",
         )  # fmt: skip
         for batch in file.iter_batches(size, columns=columns):
+            batch.validate(full=True)  # a damaged page may hold texts that are not UTF-8
             for name in batch.schema.names:
                 _check_texts(path, name, batch.column(name))
             yield batch
