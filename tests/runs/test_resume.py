@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +144,29 @@ def test_a_checkpoint_of_an_earlier_release_has_no_digests_and_is_read(command: 
     assert said.code == 0
     assert "note:" not in said.err
     assert bits(cut) == bits(runs / "whole")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("round", "4"), ("tick", -1), ("tick", 10**400), ("clock_s", 10**400), ("visits", {"0": [[]]}),
+        ("reports", {"0": 1.5}), ("receipts", [[0, 0, 0, "3", 30, 0.5, 0.5, 0.75, 400, False, None, 2.0]]),
+        ("receipts", [[0, 0, 0, 10**400, 30, 0.5, 0.5, 0.75, 400, False, None, 2.0]]), ("notes", 3),
+        ("line", {"round": "4"}), ("departures", [[math.inf, 0, 0, 0.0]]),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_a_checkpoint_of_other_types_is_damaged_whatever_its_digests(cut: Path, key: str, value: object) -> None:
+    place = cut / NEW
+    about = json.loads((place / "state.json").read_text())
+    if isinstance(value, dict):
+        value = {**(about[key] or {}), **value}
+    (place / "state.json").write_text(json.dumps({**about, key: value}))
+    listed = [f"{hashlib.sha256((place / name).read_bytes()).hexdigest()}  {name}\n" for name in FILES[:2]]
+    (place / "SHA256SUMS").write_text("".join(listed))
+    found = checkpoint.latest(cut / "checkpoint", cut / "memory", warn=False)
+    assert found is not None
+    assert found.round < STOPPED
 
 
 def test_the_digests_are_those_that_sha256sum_reads(cut: Path) -> None:

@@ -6,18 +6,21 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from fedfloor.base import regular
-from fedfloor.base.errors import MALFORMED, RunError, disk_error
+from fedfloor.base import ranges, regular
+from fedfloor.base.errors import MALFORMED, RunError, SettingError, disk_error, shown
+from fedfloor.base.ranges import RefusedError
 from fedfloor.base.strict import json_text
 from fedfloor.engine import limit
 from fedfloor.engine.engine import Engine
@@ -30,9 +33,13 @@ from fedfloor.methods.contract import State
 from fedfloor.park.park import Park
 from fedfloor.plan.outcome import Receipt
 from fedfloor.runs.folder import flush, write
-from fedfloor.runs.ledger import Line, to_row
+from fedfloor.runs.ledger import SPENT, Line, to_row, total
 from fedfloor.runs.revealed import Asked
 from fedfloor.runs.round import Position
+
+NUMBER = (int, float)
+# types of a receipt's fields
+RECEIPT: tuple[Any, ...] = (*[int] * 5, *[(*NUMBER, NoneType)] * 3, int, bool, (str, NoneType), NUMBER, tuple, str)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,7 +274,7 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
         path = place / TENSORS
         tensors = load_file(regular.check(path))
         point = _made(about, tensors)
-    except (OSError, SafetensorError, *MALFORMED) as error:
+    except (OSError, SafetensorError, SettingError, RefusedError, *MALFORMED) as error:
         raise RunError(f"{path} is damaged ({error}).") from error
     if memory is not None:
         DeviceMemory(memory, point.memory).verify()
@@ -276,16 +283,21 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
 
 def _made(about: dict[str, Any], tensors: dict[str, Tensor]) -> Checkpoint:
     """Return a checkpoint from the contents of its files."""
-    state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
-    receipts = tuple(map(Receipt.of, about["receipts"]))
+    state = State(_named(tensors, "packet."), dict(about["notes"]), _named(tensors, "state."))
+    receipts = tuple(map(_receipt, about["receipts"]))
     held = {int(device): digest for device, digest in about["memory"].items()}
     line = Line(**about["line"]) if about["line"] else None
-    visits, reports = ({int(k): n for k, n in about.get(name, {}).items()} for name in ("visits", "reports"))
+    if line is not None:
+        _count(line.round)
+        spent = total(line) or dict.fromkeys(SPENT, 0.0)
+        for name in SPENT:
+            ranges.number(spent[name], 0, math.inf, name)
+    visits, reports = ({int(k): _count(n) for k, n in about.get(name, {}).items()} for name in ("visits", "reports"))
     answers = {name: {int(k): n for k, n in own.items()} for name, own in about.get("answers", {}).items()}
     holders = frozenset(about.get("holders", ()))
     return Checkpoint(
-        round=about["round"],
-        tick=about["tick"],
+        round=_count(about["round"]),
+        tick=_count(about["tick"]),
         clock_s=float(about.get("clock_s", 0.0)),
         state=state,
         receipts=receipts,
@@ -300,6 +312,20 @@ def _made(about: dict[str, Any], tensors: dict[str, Tensor]) -> Checkpoint:
         best=Best.of(about["best"], tensors[BEST]) if "best" in about else None,
         answers=answers,
     )
+
+
+def _count(value: object) -> int:
+    return ranges.whole(value, 0, ranges.COUNT, "a count")
+
+
+def _receipt(row: Sequence[Any]) -> Receipt:
+    """Return the receipt in a row; raise ValueError for a field of another type, or a number without bound."""
+    made = Receipt.of(row)
+    fields = vars(made).values()
+    whole = (value for value in fields if isinstance(value, int))
+    if not all(map(isinstance, fields, RECEIPT)) or max(map(abs, whole)) > ranges.COUNT:
+        raise ValueError(f"{shown(row)} is not a receipt")
+    return made
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

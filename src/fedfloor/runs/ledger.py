@@ -17,6 +17,8 @@ from fedfloor.base.strict import json_text
 from fedfloor.engine.evaluate import Score
 from fedfloor.plan.outcome import Receipt
 
+SPENT = ("seconds", "joules", "bytes")  # what rounds cost on the network
+
 
 @dataclass(frozen=True)
 class Line:
