@@ -26,6 +26,15 @@ def test_data_in_an_experiments_place_are_named(command: Command) -> None:
     command.refused(command("price", "plant"), "Did you mean plant.toml?")
 
 
+@pytest.mark.parametrize(
+    "words", [("run", "tiny.toml", "--out", ""), ("run", "tiny.toml", "--out="), ("report", " "), ("new", "--out", "")]
+)
+def test_an_empty_path_is_not_the_current_folder(command: Command, words: tuple[str, ...]) -> None:
+    before = sorted(command.folder.iterdir())
+    command.refused(command(*words), "the path is empty. Name a file or folder; the current one is '.'.")
+    assert sorted(command.folder.iterdir()) == before
+
+
 def test_compare_takes_the_experiments_own_method(command: Command) -> None:
     said = command("compare", "tiny.toml", "--ranks", "1", "--stop-after", "1", "--json")
     assert said.code == 0, said.err

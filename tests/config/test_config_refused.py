@@ -200,6 +200,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "is not valid TOML" in refused_file(tmp_path / "binary.toml")
     (tmp_path / "deep.toml").write_text(f"deep = {'[' * 5000}{']' * 5000}\n")
     assert "lists or tables nested too deeply" in refused_file(tmp_path / "deep.toml")
+    endless = "a" + ".a" * 200_000
+    for key in (f"{endless} = 1", f"[{endless}]", "x = { a" + '. "a" ' * 200_000 + "= 1 }"):
+        (tmp_path / "deep.toml").write_text(key)
+        assert "lists or tables nested too deeply" in refused_file(tmp_path / "deep.toml")
+    sentences = "…. " * 1000  # in a text
+    (tmp_path / "deep.toml").write_text(f"name = '{sentences}'\nmodel.name = '{'.' * 1000}'\nseed = -1")
+    assert "nested" not in refused_file(tmp_path / "deep.toml")
     twice = refused_file(tmp_path / "mine.toml")
     assert "is not valid TOML" in twice
     assert "line 2" in twice

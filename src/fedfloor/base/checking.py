@@ -8,11 +8,13 @@ import json
 import math
 import numbers
 import os
+import re
 import tomllib
 import types
 import typing
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEEPEST = 20  # nested tables and lists
+MOST_DOTS = 200  # points of a key, for which Python's reader takes the square of the time
+KEY = re.compile(r"\s*[\w\"'-][\w\s\"'-]*")  # a word of a key, also in quotes
 READERS = {  # the kinds of TOML files, and the command that reads each
     "experiment file": "fedfloor run",
     "park file": "fedfloor park provision",
@@ -91,14 +95,21 @@ def toml_text(text: str, source: str) -> Table:
     Raises:
         SettingError: the text is not TOML (the line is quoted), or nested too deeply.
     """
+    deep = SettingError(f"{source}: lists or tables nested too deeply: at most {DEEPEST} levels.", key="depth")
+    if any(line.count(".") > MOST_DOTS and _dots(line) > MOST_DOTS for line in text.splitlines()):
+        raise deep
     try:
         return tomllib.loads(text)
     except ValueError as error:  # not TOML, or a number of 5,000 digits
         raise SettingError(f"{source} is not valid TOML: {error}{quoted(text, error)}", key="not-toml") from error
     except RecursionError as error:
-        raise SettingError(
-            f"{source}: lists or tables nested too deeply: at most {DEEPEST} levels.", key="depth"
-        ) from error
+        raise deep from error
+
+
+def _dots(line: str) -> int:
+    """Return the number of points between the words of the longest key in a line of TOML."""
+    keys = groupby(line.split(".")[1:-1], lambda word: KEY.fullmatch(word) is not None)
+    return max((1 + sum(1 for _ in words) for is_key, words in keys if is_key), default=0)
 
 
 def checked(kind: type[T], table: Table, where: str) -> T:

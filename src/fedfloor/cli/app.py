@@ -15,7 +15,7 @@ from fedfloor.base.errors import FedfloorError, shown
 from fedfloor.base.outside import blamed
 from fedfloor.cli import benchmarking, catalog, costs, deploying, look, predicting, releasing, train
 from fedfloor.cli.examples import epilog
-from fedfloor.cli.groups import CommandGroup, PanelGroup
+from fedfloor.cli.groups import CommandGroup, PanelGroup, PathCommand
 from fedfloor.runs.terminal import log_to_stderr, say
 
 typer.core.HAS_RICH = False  # help is plain text, without escapes for Rich
@@ -126,7 +126,7 @@ def _add(to: typer.Typer, commands: dict[str, Any], before: str = "") -> None:
         elif name in SOURCES:
             to.command(name, context_settings=benchmarking.HANDED_ON, hidden=not benchmarking.in_sources(name))(command)
         else:
-            to.command(name, epilog=epilog(path))(command)
+            to.command(name, cls=PathCommand, epilog=epilog(path))(command)
 
 
 app = typer.Typer(

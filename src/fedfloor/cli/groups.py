@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import click
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from fedfloor.base.errors import nearest
+from fedfloor.base.errors import SettingError, nearest
 
 MOVED = {  # former names of commands → their names
     "provision": "park provision",
@@ -33,6 +33,25 @@ MOVED = {  # former names of commands → their names
 
 
 COMPLETION = ("install_completion", "show_completion")  # options that docs/install.md names
+
+
+class PathCommand(TyperCommand):
+    """A command that refuses empty paths, such as of a shell's variable that is not set, as they mean this folder."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words of a command.
+
+        Raises:
+            SettingError: a path is empty.
+        """
+        given, _, _ = self.make_parser(ctx).parse_args([*args])
+        for one in self.params:
+            value = given.get(one.name or "") if isinstance(one.type, click.Path) else None
+            paths = value if isinstance(value, tuple | list) else (value,)
+            if any(isinstance(path, str) and not path.strip() for path in paths):
+                name = one.opts[-1] if isinstance(one, click.Option) else one.human_readable_name
+                raise SettingError(f"{name}: the path is empty. Name a file or folder; the current one is '.'.")
+        return super().parse_args(ctx, args)
 
 
 class CommandGroup(TyperGroup):
