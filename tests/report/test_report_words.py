@@ -8,7 +8,7 @@ import pytest
 
 from fedfloor.report import words
 from fedfloor.report.charts import control_figure
-from fedfloor.report.records import ChartRecord, ChartValuesRecord
+from fedfloor.report.evaluation_records import ChartRecord, ChartValuesRecord
 from fedfloor.tasks.figures import ACCURACY, Figure, named
 
 AUROC = named("AUROC")

@@ -23,8 +23,9 @@ from fedfloor.engine.evaluate import BEYOND, Score, describe_errors, score_one, 
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import State
 from fedfloor.park.park import Park
+from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.ledger import read_ledger
-from fedfloor.report.records import EvaluationRecord, record
+from fedfloor.report.records import record
 from fedfloor.runs import ledger
 from fedfloor.runs.results import write_evaluation
 from fedfloor.tasks.classification import CLASSIFICATION

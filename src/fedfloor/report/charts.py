@@ -10,10 +10,11 @@ from statistics import fmean as mean
 from typing import Any
 
 from fedfloor.base.templates import render
+from fedfloor.report.evaluation_records import ChartRecord, ErrorsRecord
 from fedfloor.report.groups import CLASSES, Against, Compared, Group, curve, half_width, values
 from fedfloor.report.ledger import Matrix, RecordedRound, RecordedRun, by_place, spent
 from fedfloor.report.numbers import NAMES, unit
-from fedfloor.report.records import ChartRecord, ErrorsRecord, HeadlineRecord, ParkRecord
+from fedfloor.report.records import HeadlineRecord, ParkRecord
 from fedfloor.report.table import cost
 from fedfloor.tasks.figures import ACCURACY, LOSS, Figure
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from statistics import mean
 
 from fedfloor.base.names import count
+from fedfloor.report.evaluation_records import DecidedRecord, DecideRecord
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.ledger import RecordedRun
 from fedfloor.report.numbers import listed, metric
-from fedfloor.report.records import DecidedRecord, DecideRecord
 from fedfloor.tasks.figures import ACCURACY
 
 DECISION_HEAD = ["method", "seed", "decided", "recall", "precision", "F1", "found", "missed", "false alarms"]

@@ -13,11 +13,11 @@ from markupsafe import Markup
 from fedfloor.base.names import LOCAL_ONLY
 from fedfloor.base.templates import render
 from fedfloor.report import charts, words
+from fedfloor.report.evaluation_records import PlaceRecord
 from fedfloor.report.front import places
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.ledger import Place, over_rounds
 from fedfloor.report.numbers import metric, plain
-from fedfloor.report.records import PlaceRecord
 from fedfloor.report.sections import PIECES, chart, folded, scroll, section, soft, table
 from fedfloor.tasks.figures import ACCURACY, Figure
 

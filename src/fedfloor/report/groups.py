@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import REFERENCES
+from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.ledger import RecordedRound, RecordedRun
-from fedfloor.report.records import EvaluationRecord, Figures, HeadlineRecord
+from fedfloor.report.record_types import Figures
+from fedfloor.report.records import HeadlineRecord
 from fedfloor.tasks.figures import ACCURACY, Figure
 
 CLASSES = "classification"

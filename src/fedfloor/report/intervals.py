@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from fedfloor.base.chance import resampled
 from fedfloor.base.names import count
+from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.groups import varied
 from fedfloor.report.ledger import RecordedRun
 from fedfloor.report.numbers import listed
-from fedfloor.report.records import EvaluationRecord
 from fedfloor.tasks.figures import ACCURACY, Figure
 
 LEVEL = 0.95

@@ -18,15 +18,15 @@ from fedfloor.base.names import MEAN_ABS_Z, PCA, REFERENCES_FOLDER
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
+from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.numbers import with_round
+from fedfloor.report.record_types import Figures
 from fedfloor.report.records import (
     AnswerRecord,
     DevicesRecord,
     DivergedRecord,
-    EvaluationRecord,
     ExperimentRecord,
     FailedRecord,
-    Figures,
     LineRecord,
     NetworkCost,
     ParkRecord,

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from fedfloor.base.names import count
 from fedfloor.report.charts import GREY, colour, faint, layout
+from fedfloor.report.evaluation_records import FactorRecord, LivesRecord
 from fedfloor.report.groups import Compared, Group
-from fedfloor.report.records import FactorRecord, LivesRecord
 from fedfloor.report.sections import chart, section, table, title
 
 MOST = 20  # rows of a table of factors

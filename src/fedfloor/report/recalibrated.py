@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import mean
 
 from fedfloor.base.names import count
+from fedfloor.report.evaluation_records import RecalibratedRecord, ShareRecord
 from fedfloor.report.groups import Compared
-from fedfloor.report.records import RecalibratedRecord, ShareRecord
 
 HEAD = ["method", "promised", "before", "after", "worst device before", "worst device after", "nearer to the promise"]
 UNKNOWN = "not known"

@@ -10,10 +10,10 @@ import numpy as np
 
 from fedfloor.base.names import count
 from fedfloor.report import recalibrated
+from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.groups import CLASSES, Compared, Group, values
 from fedfloor.report.ledger import RecordedRound, RecordedRun, summed
 from fedfloor.report.numbers import listed, metric
-from fedfloor.report.records import EvaluationRecord
 from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, Predictions, Ranking, recalls
 
 RARE = 0.1  # share of the test samples below which a class hardly affects the accuracy, if classes are few

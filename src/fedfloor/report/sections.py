@@ -14,12 +14,13 @@ from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, control_figure, heat_map, scatter
 from fedfloor.report.contrast import about
 from fedfloor.report.decisions import DECISION_HEAD, decision_caption, decision_rows
+from fedfloor.report.evaluation_records import ErrorsOfRecord, ErrorsRecord
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, groups
 from fedfloor.report.ledger import RecordedRun, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, listed, metric, plain, unit
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
-from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord, ParkRecord
+from fedfloor.report.records import ParkRecord
 from fedfloor.report.story import MOST, Paragraph
 from fedfloor.report.table import Budget, Row, at, paired, paired_at, shown, summary
 from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, named

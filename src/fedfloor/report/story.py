@@ -13,11 +13,11 @@ from fedfloor.base.names import count
 from fedfloor.report import words
 from fedfloor.report.contrast import TESTS_ALONE, contrast
 from fedfloor.report.decisions import decision_story
+from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.groups import Compared, Group, contestants, display_name
 from fedfloor.report.ledger import by_place
 from fedfloor.report.notes import diverged, exact, failed, lost, private, reported, returned, unfinished, untrained
 from fedfloor.report.numbers import COSTS, amount, distance, listed, metric
-from fedfloor.report.records import EvaluationRecord
 from fedfloor.report.remarks import rarest, remarks
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
 from fedfloor.report.traffic import traffic

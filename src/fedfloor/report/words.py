@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fedfloor.base.names import REFERENCES, ROUNDLESS, count
 from fedfloor.report.charts import MOST_DEVICES, class_samples
+from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.groups import CLASSES, Compared, Group, display_name, groups
 from fedfloor.report.ledger import RecordedRun, frequent, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, between, decimals, figure, listed, metric, percent, plain
-from fedfloor.report.records import EvaluationRecord, ParkRecord
+from fedfloor.report.records import ParkRecord
 from fedfloor.report.table import Budget, Row, at, paired, seen_from, summary
 from fedfloor.tasks.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 

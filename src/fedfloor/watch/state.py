@@ -17,11 +17,11 @@ from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.base.names import NUMBERED
 from fedfloor.deploy.processes import LIST, Crew, ParkProcess, has_open, opener, resident_mb
 from fedfloor.plan.text import digest
+from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg
 from fedfloor.report.records import (
     DevicesRecord,
-    EvaluationRecord,
     ExperimentRecord,
     FailedRecord,
     ParkRecord,
