@@ -14,7 +14,7 @@ import pytest
 from commands import Command
 from fedfloor.base.errors import SettingError
 from fedfloor.config import pair, read
-from fedfloor.data.files.layout import other_marks
+from fedfloor.data.files.marks import other_marks
 from fedfloor.drafting.guess import Guess, words
 from fedfloor.drafting.guess import guess as whole
 from fedfloor.drafting.profile import TableProfile
@@ -123,6 +123,57 @@ def test_numbers_with_both_marks_show_the_one_between_thousands(tmp_path: Path) 
     got = guess(table(tmp_path, f"device;a;b;label\n{rows}"), {})
     assert got == {"thousands": ","}
     assert "',' stands between thousands" in words(Guess(got), {})
+
+
+COUNTS = ("895", "2{}054", "12{}117", "77", "640", "1{}003")
+
+
+@pytest.mark.parametrize("mark", [",", "."])
+def test_whole_numbers_beside_three_digits_after_each_mark_count_thousands(tmp_path: Path, mark: str) -> None:
+    """2.054 beside 895 is 2054, which is never read as a fraction without a word."""
+    cells = [count.format(mark) for count in COUNTS]
+    path = table(tmp_path, "device;a;b;label\n" + "".join(f"x;{cell};{i};ok\n" for i, cell in enumerate(cells)))
+    with refused("grouped-numbers") as refusal:
+        guess(path, {})
+    assert f"'data.thousands={mark}'" in str(refusal)
+    assert guess(path, {"thousands": mark}) == ({"decimal": ","} if mark == "." else {})
+    assert guess(path, {"decimal": mark}) == {}  # what is set is believed
+
+
+def test_a_target_shows_the_mark_between_thousands(tmp_path: Path) -> None:
+    rows = "".join(f"x;0.{i};1,01{i}.5\n" for i in range(9))
+    assert guess(table(tmp_path, f"device;a;label\n{rows}"), {})["thousands"] == ","
+
+
+@pytest.mark.parametrize(
+    ("cell", "advice"),
+    [
+        ("12\u202f345,{:02}", "--set 'data.decimal=,'"),
+        ('="4.{:02}"', "Write plain numbers"),
+        ("(4.{:02})", "Write plain numbers"),
+        ("0x1{:02}", "Write plain numbers"),
+    ],
+)
+def test_numbers_in_another_form_are_never_ignored(tmp_path: Path, cell: str, advice: str) -> None:
+    rows = "".join(f"x;{cell.format(i)};{i}.5;ok\n" for i in range(40))
+    with refused("no-number") as refusal:
+        guess(table(tmp_path, f"device;a;b;label\n{rows}"), {})
+    assert advice in str(refusal)
+
+
+def test_units_that_differ_are_all_named(tmp_path: Path) -> None:
+    """Without the units 1.2 MPa would be less than 5 bar."""
+    rows = "".join(f"x;{i}.5 {('bar', 'MPa', 'psi')[i % 3]};{i}.5;ok\n" for i in range(40))
+    with refused("no-number") as refusal:
+        guess(table(tmp_path, f"device;a;b;label\n{rows}"), {})
+    assert "several units ('bar', 'MPa', 'psi')" in str(refusal)
+
+
+def test_dates_beside_the_time_are_no_categories(tmp_path: Path) -> None:
+    """A sensor for each day would be useless for the days to come."""
+    rows = "".join(f"x;2026-03-0{1 + i // 10};{i}.5;{('ok', 'nok')[i % 2]}\n" for i in range(40))
+    path = table(tmp_path, f"device;day;b;label\n{rows}")
+    assert guess(path, {"columns": {"time": ""}})["columns"]["ignore"] == ["day"]
 
 
 def test_codes_are_no_numbers_with_units(tmp_path: Path) -> None:

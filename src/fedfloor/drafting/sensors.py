@@ -15,15 +15,28 @@ from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.excerpt import Excerpt
 from fedfloor.data.files.joined import SPANS, parts_of
-from fedfloor.data.files.layout import looks_like_time, other_marks
+from fedfloor.data.files.layout import looks_like_time
+from fedfloor.data.files.marks import USUAL, grouped, grouped_hint, other_marks
 from fedfloor.data.files.times import READ
-from fedfloor.data.kinds import CALLED, filled, is_date, is_time, judged_by, kind_of, mostly_text, textual, word_of
+from fedfloor.data.kinds import (
+    CALLED,
+    FEW,
+    filled,
+    is_date,
+    is_time,
+    judged_by,
+    kind_of,
+    mostly_text,
+    textual,
+    word_of,
+)
 from fedfloor.data.reading import Columns, ignoring
 from fedfloor.data.roles import declared, profiles_of
 from fedfloor.drafting.profile import TableProfile
 
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # the unit after a number
-LEFT_OUT = ("quality", "row number")  # kinds of columns that are no sensors
+ODD_NUMBER = re.compile(r'="[+-]?[\d.,]+"|\([\d.,]+\)|[−–]\d[\d.,]*|\d[\d.,]*-|0x[\da-f]+', re.IGNORECASE)
+LEFT_OUT = ("quality", "row number", "time")  # kinds of columns that are no sensors
 SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein", "ja"), ("aus", "an"), ("aus", "ein"))
 
 
@@ -52,7 +65,7 @@ def sensors_of(
     """
     table = profile.top
     free = _free(table, columns, roles)
-    decimal, mark, settings = _marks_in_numbers(profile, free, given, columns)
+    decimal, mark, settings = _marks_in_numbers(profile, free, given, columns, roles.get("label", ""))
     if columns.get("values"):
         return SensorColumns(columns, settings, {})
 
@@ -103,7 +116,7 @@ def _free(table: Excerpt, columns: Mapping[str, Any], roles: Mapping[str, str]) 
 
 
 def _marks_in_numbers(
-    profile: TableProfile, free: Sequence[str], given: Mapping[str, Any], columns: Mapping[str, Any]
+    profile: TableProfile, free: Sequence[str], given: Mapping[str, Any], columns: Mapping[str, Any], label: str
 ) -> tuple[str, str, dict[str, Any]]:
     """Return the decimal mark, that between thousands or "", and the settings of those that are not given."""
     table = profile.top
@@ -112,11 +125,28 @@ def _marks_in_numbers(
     # numbers of a Parquet file have no decimal mark: its texts may have commas beside them
     written = [table.cells(name) for name in sensors] if is_parquet(profile.path) else [measured]
     told = not is_parquet(profile.path) and given.get("decimal") == ","
-    comma = told or (given.get("decimal", ",") == "," and any(map(_commas, written)))
+    usual = {",": ".", ".": ","}.get(given.get("thousands", ""), "")  # the decimal mark beside that of thousands
+    told = told or (usual == "," and "decimal" not in given)
+    comma = told or (given.get("decimal", ",") == "," and usual != "." and any(map(_commas, written)))
     decimal = "," if comma else "."
-    mark = given.get("thousands") or _thousands(measured, decimal)
+    target = table.cells(label) if label in table.names else []
+    mark = given.get("thousands") or _thousands([*measured, *target], decimal)
+    if not mark and "decimal" not in given:
+        _check_groups(profile, sensors, decimal)
     guessed = {"thousands": mark, "decimal": "," if comma else ""}
     return decimal, mark, {key: text for key, text in guessed.items() if text and key not in given}
+
+
+def _check_groups(profile: TableProfile, sensors: Sequence[str], decimal: str) -> None:
+    """Refuse a column whose marks before three digits would be read as fractions, but seem to count thousands."""
+    for name in sensors:
+        # most columns are settled by a few rows
+        if not any(decimal in cell for cell in profile.top.cells(name)):
+            continue
+        if pair := grouped(profile.counted.cells(name), decimal):
+            raise SettingError(
+                f"{profile.path.name}, column '{name}': {grouped_hint(pair, decimal)}", key="grouped-numbers"
+            )
 
 
 def _copies(cells: Sequence[str], table: Excerpt, label: str) -> bool:
@@ -160,22 +190,48 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
 
 
 def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) -> None:
-    """Refuse to ignore a column of numbers that are written with a unit or with other marks."""
-    known = filled(cells)
-    units = Counter(match[1] for cell in known if (match := UNIT.fullmatch(cell)))
-    if not units or 2 * max(units.values()) < len(known) or len({*known}) == 1:
+    """Refuse to ignore a column of numbers that are written with a unit, with other marks or in an odd form."""
+    known = [cell.translate(USUAL) for cell in filled(cells)]
+    if len({*known}) == 1:
         return
-    unit = max(units, key=lambda each: units[each])
-    odd = next(cell for cell in known if (match := UNIT.fullmatch(cell)) and match[1] == unit)
-    if not unit and not (marks := other_marks(odd, decimal)):
+    odd, hint = _odd_form(known) or _odd_unit(known, decimal)
+    if not hint:
         return
-    hint = f"{marks}." if not unit else f"Write the numbers without '{unit}'."
     raise SettingError(
         f"{table}, column '{name}': '{odd}' looks like a number, but cannot be read as one. {hint} Or leave the column "
         f"out: {ignoring(name)}; if its texts are classes: --set 'data.columns.categories."
         f'{json.dumps(name, ensure_ascii=False)}="one-hot"\'.',
         key="no-number",
     )
+
+
+def _odd_form(known: Sequence[str]) -> tuple[str, str] | None:
+    """Return a cell and a hint if cells are numbers in another form than digits; few texts are codes."""
+    forms = [cell for cell in known if ODD_NUMBER.fullmatch(cell)]
+    fits = 2 * len(forms) >= len(known) and len({*forms}) > FEW
+    return (forms[0], "Write plain numbers, such as -42.5.") if fits else None
+
+
+def _odd_unit(known: Sequence[str], decimal: str) -> tuple[str, str]:
+    """Return a cell and a hint if cells are numbers with units, or with other marks; a hint of "" otherwise.
+
+    A letter after a number may be a code, as in 12A and 7B: units that differ have a blank before them.
+    """
+    matches = {cell: match[1] for cell in {*known} if (match := UNIT.fullmatch(cell))}
+    units = Counter(matches[cell] for cell in known if cell in matches)
+    apart = sum(cell in matches and cell.endswith(f" {matches[cell]}") for cell in known)
+    if not units or 2 * max(*units.values(), apart) < len(known):
+        return "", ""
+    unit = max(units, key=lambda each: units[each])
+    odd = next(cell for cell in known if matches.get(cell) == unit)
+    if not unit:
+        marks = other_marks(odd, decimal)
+        return odd, f"{marks}." if marks else ""
+    named = [repr(each) for each, _ in units.most_common() if each]
+    if len(named) > 1:
+        text = f"Its numbers have several units ({', '.join(named)}): convert them to one, and write them without it."
+        return odd, text
+    return odd, f"Write the numbers without '{unit}'."
 
 
 def _commas(cells: Sequence[str]) -> bool:

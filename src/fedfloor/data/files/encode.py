@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import count, misspelt, some
 from fedfloor.data.files.joined import JOIN
+from fedfloor.data.files.marks import grouped, grouped_hint, other_marks
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.reading import Problem, Reading
 from fedfloor.tasks.reconstruction import CLASSES
@@ -90,6 +92,9 @@ def check_no_measure(labels: Sequence[str], where: str, reading: Reading, most: 
     """
     values = natural_order(labels)
     odd = [value for value in values if sorted_numbers([value]) is None]
+    hints = [hint for value in odd if (hint := other_marks(value, reading.decimal))]
+    if len(values) > most and 2 * len(hints) > len(values):
+        raise SettingError(f"{where}: '{odd[0]}' is no number. {hints[0]}.", key="grouped-numbers")
     values = [value for value in values if value not in odd] if FEW * len(odd) <= len(values) else []
     if (numbers := sorted_numbers(values)) is None or not numbers:
         return
@@ -170,9 +175,9 @@ def names_of(edges: Sequence[float], classes: Sequence[str] = ()) -> tuple[str, 
 
 
 def binned(
-    texts: Sequence[str], edges: Sequence[float], names: Sequence[str], place: Callable[[int], str]
+    texts: Sequence[str], edges: Sequence[float], names: Sequence[str], place: Callable[[int], str], decimal: str = ""
 ) -> list[str]:
-    """Return the class of each number: class c holds edge c−1 ≤ v < edge c.
+    """Return the class of each number: class c holds edge c−1 ≤ v < edge c; ``decimal`` is the table's mark, if known.
 
     >>> binned(["29.5", "30", "81"], [30, 80], ["low", "middle", "high"], str)
     ['low', 'middle', 'high']
@@ -182,12 +187,15 @@ def binned(
         place,
         np.float64,
         "not a number, but data.bins makes classes from numbers. Correct it, or leave data.bins out.",
+        decimal,
     )
     return [names[place] for place in np.searchsorted(edges, values, "right")]
 
 
-def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.float32]:
+def numbers(texts: Sequence[str], place: Callable[[int], str], decimal: str = "") -> NDArray[np.float32]:
     """Return the numbers in texts with a comma or a point as the decimal mark, float32 [N, 1].
+
+    ``decimal`` is the table's mark, if known.
 
     >>> numbers(["29,5", "30"], str).ravel().tolist()
     [29.5, 30.0]
@@ -196,11 +204,15 @@ def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.flo
         "not a finite number, but data.task = 'regression' needs numbers as labels. Correct it, leave the row out, or "
         "name another column (data.columns.label)."
     )
-    return _parsed(texts, place, np.float32, problem)[:, None]
+    return _parsed(texts, place, np.float32, problem, decimal)[:, None]
 
 
-def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], problem: str) -> NDArray[T]:
-    """Return the finite numbers in texts with a comma or a point as the decimal mark, as ``kind`` [N]."""
+def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], problem: str, decimal: str) -> NDArray[T]:
+    """Return the finite numbers in texts with a comma or a point as the decimal mark, as ``kind`` [N].
+
+    Raises:
+        SettingError: a text is no number, or the mark seems to stand between thousands.
+    """
     known: dict[str, T] = {}
     for row, text in enumerate(texts):
         if text not in known:
@@ -210,6 +222,10 @@ def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], pr
                 known[text] = kind("nan")
             if not np.isfinite(known[text]):
                 raise SettingError(f"{place(row)}: '{text}' is {problem}", key="odd-text")
+    for mark in ",.":
+        if pair := grouped(known, mark, alone=bool(decimal) and mark != decimal):
+            row = list(texts).index(pair[0])
+            raise SettingError(f"{place(row)}: {grouped_hint(pair, mark)}", key="grouped-numbers")
     return np.array([known[text] for text in texts], kind)
 
 
@@ -228,7 +244,8 @@ def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Re
     binned_sheets = []
     for sheet in sheets:
         texts = sheet.text.get("label", [])
-        label = binned(texts, reading.bins, names, lambda row: sheet.place(row, reading.columns.label))  # noqa: B023
+        place = partial(sheet.place, column=reading.columns.label)
+        label = binned(texts, reading.bins, names, place, reading.decimal)
         binned_sheets.append(replace(sheet, text=sheet.text | ({"label": label} if texts else {})))
     return binned_sheets, replace(reading, classes=names)
 

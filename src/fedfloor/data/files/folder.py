@@ -180,7 +180,7 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
             )
 
 
-RECIPE = "recordings 7"
+RECIPE = "recordings 8"
 
 
 def _load_tables(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import toml_key, toml_list, typed
 from fedfloor.data.files.joined import SPANS, Joined, joined
+from fedfloor.data.files.marks import other_marks, ungrouped
 from fedfloor.data.files.rows import CALLED, Row, place
 from fedfloor.data.files.times import NUMBERS, READ, Form, TimeError
 from fedfloor.data.files.times import read as read_times
@@ -31,7 +32,6 @@ TIME_LIKE = re.compile(
 )
 NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 WORDS = {mark: word for word, mark in CALLED.items()}
-MARKS = {"'": "'’", " ": " \xa0\u202f"}  # equivalent characters of a mark between thousands
 MOST_TEXTS = 10  # different texts of a sensor that probably denote missing values, at most
 DISTINCT = 1000  # different cells of a sensor by which its texts are judged, far more than these texts
 MOST_CODES = 20  # different numbers among labels that are probably classes, at most
@@ -207,12 +207,7 @@ class TableLayout:
 
     def ungrouped(self, cell: str) -> str:
         """Return a number without the marks between groups of three digits; other texts unchanged."""
-        marks = MARKS.get(self.reading.thousands or "", self.reading.thousands or "")
-        if not any(mark in cell for mark in marks):
-            return cell
-        whole, mark, fraction = cell.strip().partition(self.reading.decimal)
-        fits = re.fullmatch(rf"[+-]?\d{{1,3}}([{re.escape(marks)}])\d{{3}}(\1\d{{3}})*", whole, re.ASCII)
-        return re.sub(rf"[{re.escape(marks)}]", "", whole) + mark + fraction if fits else cell
+        return ungrouped(cell, self.reading.thousands, self.reading.decimal)
 
     def not_a_number(self, line: int, cell: str, column: int) -> SettingError:
         """Return the error for a cell that holds another text."""
@@ -307,32 +302,6 @@ class TableLayout:
             where = place(self.path, int(lines[error.row]), self.header[self.time or 0])
             hint = "Write times in the format of the training." if self.lenient else READ
             raise SettingError(f"{where}: {error.message.replace(READ, hint)}", key="no-time") from error
-
-
-def other_marks(cell: str, decimal: str, *, decimals: bool = True) -> str:
-    """Return advice on settings with which a number with other marks can be read; empty if there are none.
-
-    Args:
-        decimals: whether another decimal mark is possible.
-
-    >>> other_marks("1,234", ".")
-    "If ',' is the decimal mark: --set 'data.decimal=,'; if it stands between thousands: --set 'data.thousands=,'"
-    >>> print(other_marks("1 234.5", "."))
-    If ' ' stands between thousands: --set 'data.thousands=" "'
-    """
-    other = "." if decimal == "," else ","
-    fraction = re.fullmatch(rf"[+-]?\d*[{other}]\d+(e[+-]?\d+)?", cell, re.IGNORECASE | re.ASCII)
-    hint = f"If '{other}' is the decimal mark: --set 'data.decimal={other}'" if fraction and decimals else ""
-    groups = re.fullmatch(rf"[+-]?\d{{1,3}}([{other}' ])\d{{3}}(\1\d{{3}})*([{decimal}]\d+)?", cell, re.ASCII)
-    if groups:
-        quote = '"' if groups[1] == "'" else "'"
-        mark = '" "' if groups[1] == " " else groups[1]  # a blank alone would be no value
-        hint += ("; if it" if hint else f"If '{groups[1]}'") + " stands between thousands: --set "
-        hint += f"{quote}data.thousands={mark}{quote}"
-    if decimals and re.fullmatch(rf"[+-]?\d{{1,3}}(\{decimal}\d{{3}})+{other}\d+", cell, re.ASCII):
-        hint = f"If '{decimal}' stands between thousands and '{other}' is the decimal mark: "
-        hint += f"--set 'data.thousands={decimal}' --set 'data.decimal={other}'"
-    return hint
 
 
 class NoColumnError(SettingError):

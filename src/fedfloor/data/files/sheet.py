@@ -21,6 +21,7 @@ from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
 from fedfloor.data.files.clocks import copied, universal
 from fedfloor.data.files.layout import NUMBER, WORDS, MarksError, OddTextError, TableLayout, coarse
+from fedfloor.data.files.marks import ungrouped
 from fedfloor.data.files.packed import BombError
 from fedfloor.data.files.quality import emptied
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
@@ -217,10 +218,14 @@ def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
         SettingError: the file is no table, a column is missing, or a cell has a wrong type; the message names file, row
             and column.
     """
-    return decoded(
+    sheet = decoded(
         path, reading.encoding,
         lambda encoding: _scan(path, replace(reading, encoding=encoding), required, lenient=lenient),
     )  # fmt: skip
+    if reading.thousands is None or "label" not in sheet.text:
+        return sheet
+    labels = [ungrouped(text, reading.thousands, reading.decimal) for text in sheet.text["label"]]
+    return replace(sheet, text=sheet.text | {"label": labels})
 
 
 def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool) -> Sheet:
@@ -382,7 +387,7 @@ class _Gathered:
         path = self.layout.path
         layout = self.layout
         if not self._lines.rows:
-            raise SettingError(f"{path.name}: a header, but no rows below it. Add rows.")
+            raise SettingError(f"{path.name}: a header, but no rows below it. Add rows, or remove the file.")
         if self._empty:
             log.info(
                 "%s: %s without any value, the first of which is row %d: left out.", path.name,

@@ -38,7 +38,7 @@ from fedfloor.tasks.regression import LIVES
 
 log = logging.getLogger(__name__)
 
-RECIPE = "table 9"
+RECIPE = "table 10"
 MEANT = (
     "columns", "classes", "window", "missing", "split", "sort", "copies", "small", "decimal", "test", "bins",
     "remaining", "ended", "task", *DIALECT,
@@ -191,7 +191,7 @@ def write(
     elif reading.lasting:
         target = lives(label)
     elif reading.number is not None:
-        target = numbers(label, lambda row: everything.place(row, roles["label"]))
+        target = numbers(label, lambda row: everything.place(row, roles["label"]), reading.decimal)
     else:
         classes = classes_of(label, reading.classes, lambda row: everything.place(row, roles["label"]), least)
     devices = [] if device is None else natural_order(device)
