@@ -59,6 +59,13 @@ def test_marks_of_missing_targets_are_noted(command: Command) -> None:
     assert "the target 'grade' is -999 in 8 of the rows examined" in said.err
 
 
+def test_few_targets_that_decide_the_error_are_noted(command: Command) -> None:
+    """1 % of the rows with another unit hid whether a model was any good."""
+    quality(command.folder / "q.csv", row_9="90000")
+    said = command("new", "q.csv", *GRADE)
+    assert "the target 'grade' is 90000 or the like in 1 % of the rows" in said.err
+
+
 def test_settings_are_checked_before_the_file(command: Command) -> None:
     (command.folder / "q.toml").write_text("mine")
     quality(command.folder / "q.csv")

@@ -72,6 +72,7 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "duplicate ids": (ids, ("row 72, column 'id': 'n70' is already the id in plant.csv, row 71",)),
     "times out of order": (swap(6, 10), ("row 10, column 'time'", "row 6", "'press 0'", "sort = true")),
     "a time twice": (put(10, "time", "1"), ("row 10, column 'time': device 'press 0' has this time in row 6",)),
+    "days only": (everywhere("time", "2026-03-01"), ("row 6, column 'time'", "coarser", "data.columns.time=")),
     "no time": (put(10, "time", "noon"), ("row 10, column 'time': 'noon' is no time", "2026-03-01T06:30:00")),
     "an empty time": (put(10, "time", ""), ("row 10, column 'time': '' is no time",)),
     "an infinite time": (put(10, "time", "inf"), ("row 10, column 'time': 'inf' is no time",)),

@@ -85,7 +85,8 @@ def on_target(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
         wishes |= {"cap": "data.task.cap=125 (if sensors show no longer life)"}
     left = [f"--set {text}" for key, text in wishes.items() if key not in given]
     targets = () if dataset.target is None else dataset.target.T
-    marks = [findings.missing_mark(target, "remove these rows: training counts it as measured") for target in targets]
+    advice = "remove these rows: training counts it as measured"
+    marks = [findings.missing_mark(target, advice) or findings.few_decide(target) for target in targets]
     return [
         f"the target is {names}"
         + (f"; useful settings, with --task {dataset.task.kind}: {', '.join(left)}" if left else ""),

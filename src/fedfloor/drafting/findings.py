@@ -30,6 +30,8 @@ MOVED = 0.5  # share of a sensor's variance between regimes from which it depend
 BESIDE = 3  # adjacent flags that reveal the class before their neighbours are suspected too
 STEADY = 0.3  # share of the squared step between independent rows below which a sensor changes slowly
 KURTOSIS = 20  # of a log-normal variable whose logarithm has a deviation of 0.76
+MANY = 100  # values of a target by which it is judged, at least
+DECIDE = 0.5  # share of the squared deviations that a hundredth of the values has where it decides the RMSE
 CONSTANT = ", and is of no use"
 SERIES = 20_000  # rows of a recording searched for periods
 PERIODS = (6, 400)  # the shortest and the longest period
@@ -343,6 +345,28 @@ def missing_mark(column: NDArray[np.floating[Any]], advice: str) -> str:
     return (
         f"is {value:g} in {count:,} of the rows examined, far from all its other values: if this value denotes "
         f"a missing one, {advice.replace('{}', f'{value:g}')}"
+    )
+
+
+def few_decide(target: NDArray[np.floating[Any]]) -> str:
+    """Return a finding on a target of which a hundredth of the values has most of the squared deviations.
+
+    >>> few_decide(np.r_[np.arange(99.0), 9e4])
+    "is 90000 or the like in 1 % of the rows, beside a median of 49.5: these rows decide the RMSE. If they are \
+mistakes, correct or remove them; or judge by the mean error: --set evaluate.headline=MAE"
+    >>> few_decide(np.arange(100.0))
+    ''
+    """
+    known = target[np.isfinite(target)].astype(np.float64)
+    squares = (known - np.median(known)) ** 2 if len(known) else known
+    few = max(1, len(known) // 100)
+    farthest = np.argsort(squares, kind="stable")[::-1][:few]
+    if len(known) < MANY or squares[farthest].sum() <= DECIDE * squares.sum():
+        return ""
+    return (
+        f"is {known[farthest[0]]:.5g} or the like in 1 % of the rows, beside a median of {np.median(known):.4g}: these "
+        "rows decide the RMSE. If they are mistakes, correct or remove them; or judge by the mean error: --set "
+        "evaluate.headline=MAE"
     )
 
 

@@ -198,6 +198,13 @@ class JoinedTables:
         if copies := sum(int(sheet.copies().sum()) for sheet in self.sheets):
             which = "rows are exact copies" if copies > 1 else "row is an exact copy"
             return f"{start} {copies:,} {which} of earlier ones. Leave them out: --set data.copies=drop."
+        if twice and 2 * len(wrong) > len(time) and self.sheets[0].cell == Sheet.cell:
+            return (
+                f"{start} Times are coarser than rows, as days are: they give the rows of a device no order. Write the "
+                f"time of day beside them, or leave them out: {typed('data.columns.time', '')}, and where rows are in "
+                "order, --set 'data.split={kind=\"last\",rows=N}'. If several machines or recordings have the same "
+                "name, set the column that distinguishes them: --set data.columns.run=NAME."
+            )
         if twice:
             return (
                 f"{start} A device must have one row for each time, and these rows differ: remove one of them. If "
