@@ -202,7 +202,7 @@ PAPERS: Mapping[str, tuple[str, str, tuple[Exhibit, ...]]] = {
         Exhibit("Table IV", "a hundred devices", f"{R}fedsr-table4", "fedsr-tables", "Table IV"),
         Exhibit("Tables II to IV, small network", "on Fashion-MNIST and CIFAR-10", f"{R}fedsr-2nn", "", "^$"),
         Exhibit("Fig. 7, theorem", "convergence", TESTS, "", "Lemma"),
-        Exhibit("Figs. 9 and 10", "laps, epochs and rings", f"{R}fedsr-settings", "fedsr-tables", "Figs. 9"),
+        Exhibit("Figs. 9 and 10", "laps, epochs and rings", f"{R}fedsr-settings", "fedsr-settings", "Figs. 9"),
     )),
     "fldg": ("FLDG, FLDG-L", "Liu et al.", (
         Exhibit("Tables I and II", "the networks; who holds what", TESTS, "", "Table I"),
