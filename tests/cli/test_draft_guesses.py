@@ -440,7 +440,7 @@ def test_marks_for_missing_values_and_names_alike_are_named(command: Command, on
     lines = ["device,time,heat,type,label"]
     for n in range(240):
         heat = -999 if n % 11 == 5 else rng.gauss(50, 3)
-        label = (one, other, "worn")[n // 4 % 3]
+        label = "?" if n % 13 == 4 else (one, other, "worn")[n // 4 % 3]
         lines.append(f"press {n % 4},{n // 4},{heat:.2f},{rng.choice(('true', 'false'))},{label}")
     (command.folder / "t.csv").write_text("\n".join(lines) + "\n")
     said = command("new", "t.csv")
@@ -448,6 +448,7 @@ def test_marks_for_missing_values_and_names_alike_are_named(command: Command, on
     assert "'heat' is -999 in" in said.err
     first, second = sorted((one, other))
     assert f"classes '{first}' and '{second}' count as two" in said.err
+    assert "class '?' has 19 samples: if these were not judged" in said.err
     assert "proposed: leave" not in said.err  # neither the sensor with marks, nor type=true beside type=false
     notes = said.err.splitlines()
     assert len(notes) == len({*notes})  # though the table is read several times

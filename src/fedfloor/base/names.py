@@ -162,8 +162,8 @@ def legible(name: str) -> str:
 def alike(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of a name and a later one that differs only in capitals, blanks or marks, or as a number is written.
 
-    >>> alike(["ok", "0", "OK", "0.0", "a", "A", "-1"])
-    [('ok', 'OK'), ('0', '0.0')]
+    >>> alike(["ok", "0", "OK", "0.0", "a", "A", "-1", "07", "7"])
+    [('ok', 'OK'), ('0', '0.0'), ('07', '7')]
     """
     first: dict[str, str] = {}
     pairs = []
@@ -173,7 +173,7 @@ def alike(names: Iterable[str]) -> list[tuple[str, str]]:
         except ValueError:
             key = plain(name)
         other = first.setdefault(key, name)
-        if other != name and len(name) > 1:  # 'A' and 'a' are characters
+        if other != name and max(len(other), len(name)) > 1:  # 'A' and 'a' are characters
             pairs.append((other, name))
     return pairs
 

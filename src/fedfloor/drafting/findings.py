@@ -352,8 +352,8 @@ def few_decide(target: NDArray[np.floating[Any]]) -> str:
     """Return a finding on a target of which a hundredth of the values has most of the squared deviations.
 
     >>> few_decide(np.r_[np.arange(99.0), 9e4])
-    "is 90000 or the like in 1 % of the rows, beside a median of 49.5: these rows decide the RMSE. If they are \
-mistakes, correct or remove them; or judge by the mean error: --set evaluate.headline=MAE"
+    'is 90000 or the like in 1 % of the rows, beside a median of 49.5: these rows decide the RMSE. If they are \
+mistakes, correct or remove them; or judge by the mean error: --set evaluate.headline=MAE'
     >>> few_decide(np.arange(100.0))
     ''
     """

@@ -56,6 +56,7 @@ def warn_of_gaps(park: Park) -> None:
         log.warning("%s: %s", park.dataset.name, sentence)
 
 
+UNJUDGED = {"?", "unknown", "unbekannt", "inconnu", "desconocido", "undefined", "unlabeled", "unlabelled"}
 _KNOWN = WeakKeyDictionary[Park, tuple[str, ...]]()
 
 
@@ -65,7 +66,8 @@ def findings_of(park: Park) -> tuple[str, ...]:
     The terminal, ``park.json``, drafts, reports and Python have these sentences, which are made once for a park.
     """
     if park not in _KNOWN:
-        sentences = (*differing(park), *_beyond(park), *_untaught(park), *_alike(park.dataset), *_misspelt(park))
+        named = (*_alike(park.dataset), *_unjudged(park), *_misspelt(park))
+        sentences = (*differing(park), *_beyond(park), *_untaught(park), *named)
         _KNOWN[park] = (*park.dataset.notes, *sentences)
     return _KNOWN[park]
 
@@ -75,6 +77,14 @@ def _alike(data: Dataset) -> Iterator[str]:
     for noun, names in (("classes", data.classes), ("devices", data.owned.names)):
         for other, name in alike(names):
             yield f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name."
+
+
+def _unjudged(park: Park) -> Iterator[str]:
+    """Yield a sentence for each class whose name denotes samples that nobody judged."""
+    for name in park.dataset.classes if park.dataset.task.labelled and park.dataset.target is None else ():
+        if name.casefold() in UNJUDGED:
+            many = count(sum(class_counts(park)[name]), "sample")
+            yield f"class '{name}' has {many}: if these were not judged, leave their rows out; now it is a class."
 
 
 def _misspelt(park: Park) -> Iterator[str]:
