@@ -62,3 +62,11 @@ def test_the_mark_between_thousands_holds_for_labels(tmp_path: Path, thousands: 
 )
 def test_fractions_are_not_taken_for_thousands(cells: list[str]) -> None:
     assert grouped(cells, ".") is None
+
+
+def test_texts_that_hardly_recur_are_no_classes() -> None:
+    """A measure with a unit, a date or a remark in each row made hundreds of classes of a sample each."""
+    with refused("no-classes"):
+        check_no_measure([f"{number}.5 mm" for number in range(200)], "line.csv", Reading())
+    check_no_measure([f"part {number % 60}" for number in range(240)], "line.csv", Reading())
+    check_no_measure([f"part {number}" for number in range(50)], "line.csv", Reading())

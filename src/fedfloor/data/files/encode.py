@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 FEW = 20  # different numbers to one text in a column of measured values, at least
 SHOWN = 5  # labels in a message, at most
+MOST_RARE = 50  # classes of a few samples each, at most
+RECURRING = 4  # samples of a class on average where there are more
 MOST_NUMBERS = 100  # numeric classes that need not be listed, at most
 ONE_CLASS = (
     "Training a classifier needs labelled samples of two classes or more, such as normal operation and a fault; add "
@@ -97,6 +99,7 @@ def check_no_measure(labels: Sequence[str], where: str, reading: Reading, most: 
         raise SettingError(f"{where}: '{odd[0]}' is no number. {hints[0]}.", key="grouped-numbers")
     values = [value for value in values if value not in odd] if FEW * len(odd) <= len(values) else []
     if (numbers := sorted_numbers(values)) is None or not numbers:
+        _check_recurring(labels, where)
         return
     fraction = next((value for value in values if _number(value) % 1), None)
     if fraction is None and len(values) <= most:
@@ -118,6 +121,20 @@ def check_no_measure(labels: Sequence[str], where: str, reading: Reading, most: 
         "classes."
     )
     reading.tell(Problem("measure", text))
+
+
+def _check_recurring(labels: Sequence[str], where: str) -> None:
+    """Refuse texts that hardly recur, such as 4.59 mm, a date or a remark: no class of a few samples can be learnt."""
+    different = list(dict.fromkeys(labels))
+    if len(different) <= MOST_RARE or len(labels) >= RECURRING * len(different):
+        return
+    raise SettingError(
+        f"{where}: {len(different):,} different texts in {len(labels):,} rows, such as '{different[0]}': they hardly "
+        "recur, and are no classes. Name the column that holds classes: --set data.columns.label=NAME. If these are "
+        "measured values, write plain numbers, without a unit: --set data.task=regression. If each is a class, list "
+        "them all: [data] classes.",
+        key="no-classes",
+    )
 
 
 def _number(text: str) -> float:

@@ -180,7 +180,7 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
             )
 
 
-RECIPE = "recordings 8"
+RECIPE = "recordings 9"
 
 
 def _load_tables(

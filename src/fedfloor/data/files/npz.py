@@ -156,7 +156,7 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
 
 log = logging.getLogger(__name__)
 
-RECIPE = "npz 6"
+RECIPE = "npz 7"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays with a value per sample
 KNOWN = ("x", *PER_SAMPLE, "classes", "sensors", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")

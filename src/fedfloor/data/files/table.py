@@ -38,7 +38,7 @@ from fedfloor.tasks.regression import LIVES
 
 log = logging.getLogger(__name__)
 
-RECIPE = "table 10"
+RECIPE = "table 11"
 MEANT = (
     "columns", "classes", "window", "missing", "split", "sort", "copies", "small", "decimal", "test", "bins",
     "remaining", "ended", "task", *DIALECT,
