@@ -86,7 +86,8 @@ def test_what_is_served(served: tuple[Path, int]) -> None:
         assert answer.headers["connection"] == "close"
     assert json.loads(get(port, "/state")[1])["run"]["round"] == 2
     assert json.loads(get(port, "/device/1")[1]) == {"device": 1, "rounds": [], "tested": []}
-    assert get(port, "/device/99")[0].status == 404
+    for number in ("99", "9" * 5000, "-1", "0x1", "%D9%A1"):
+        assert get(port, f"/device/{number}")[0].status == 404
     assert json.loads(get(port, "/health")[1]) == {"status": "ok"}
     assert get(port, "/", "HEAD")[0].status == 200
 

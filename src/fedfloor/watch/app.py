@@ -36,6 +36,7 @@ HEADER_BYTES = 8192  # largest request
 BEAT_S = 15.0  # interval between keep-alive comments to a page
 BEHIND = 64  # changes that a slow page may lag behind before it receives the whole state instead
 REFUSED_S = 1.0  # delay of the answer to a wrong password
+DEVICE = re.compile(r"[0-9]{1,12}")  # Python reads no whole number of thousands of digits
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
@@ -207,7 +208,8 @@ def application(watched: Watched | WatchedRuns, access: Access, over: Callable[[
         return JSONResponse(feed.document)
 
     async def device(request: Request) -> Response:
-        found = await asyncio.to_thread(watched.device, request.path_params["number"])
+        number = request.path_params["number"]
+        found = await asyncio.to_thread(watched.device, int(number)) if DEVICE.fullmatch(number) else None
         return JSONResponse(found, 404 if found is None else 200)
 
     async def health(_: Request) -> Response:
@@ -219,7 +221,7 @@ def application(watched: Watched | WatchedRuns, access: Access, over: Callable[[
     routes = [
         Route("/", asset("watch.html", "text/html")), Route("/watch.js", asset("watch.js", "text/javascript")),
         Route("/watch.css", asset("watch.css", "text/css")), Route("/events", events), Route("/state", state),
-        Route("/device/{number:int}", device), Route("/health", health), Route("/metrics", metrics),
+        Route("/device/{number}", device), Route("/health", health), Route("/metrics", metrics),
     ]  # fmt: skip
     return PageGuard(Starlette(routes=routes, lifespan=lifespan), access)
 

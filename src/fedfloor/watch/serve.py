@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import logging
 import os
 import socket
 import ssl
@@ -300,6 +301,7 @@ def serve(watched: Watched | WatchedRuns, sock: socket.socket, place: PageListen
         app, ws="none", loop="asyncio", log_config=None, access_log=False, server_header=False, lifespan="on",
         h11_max_incomplete_event_size=HEADER_BYTES, timeout_graceful_shutdown=1,
     )  # fmt: skip
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # requests that are no HTTP would fill a log
     server = _Server(config, place.tls())
     with contextlib.suppress(KeyboardInterrupt):
         server.run([sock])
