@@ -101,6 +101,17 @@ def test_an_edge_whose_disk_is_full_sits_rounds_out_and_comes_back(
     assert [line.measured["absent"] for line in lines] == [[], *[["e1"]] * 6, []]  # type: ignore[index]
 
 
+def test_the_earlier_of_two_clouds_is_told_why_it_is_refused(tmp_path: Path) -> None:
+    with live(tmp_path, experiment(tmp_path, "fedavg", devices=2, factories=1)) as park:
+        said = [
+            decode(park.edges[0].answer(encode(Message("present", CLOUD, session=session, number=number))))
+            for session, number in ((2, 1), (1, 9), (2, 1))
+        ]
+    assert [answer.kind for answer in said] == ["present", "refused", "refused"]
+    assert "another process of cloud began later" in said[1].about["text"]
+    assert "another process" not in said[2].about["text"]
+
+
 def test_an_edge_that_does_not_answer_is_waited_for_shortly_in_later_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

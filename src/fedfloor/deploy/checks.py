@@ -93,6 +93,7 @@ class MessageFilter:
         self.arrays = arrays
         self._seen = seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
+        self.last_reason = ""  # why the last refused message was
         self._lines = Flow(burst=TOLD, rate_hz=LINES_HZ)
         self._last: dict[str, tuple[int, int]] = read_seen(seen)
         self._lock = Lock()
@@ -121,8 +122,11 @@ class MessageFilter:
         timely(header["session"])
         place = (header["session"], header["number"])
         with self._lock:
-            if place <= self._last.get(sender, (0, 0)):
-                raise RefusedError("replayed", f"message {place[1]} of session {place[0]} is old or repeated.")
+            last = self._last.get(sender, (0, 0))
+            if place <= last:
+                again = f"message {place[1]} of session {place[0]} is old or repeated"
+                other = f": another process of {sender} began later, or its clock was set back" * (place[0] < last[0])
+                raise RefusedError("replayed", f"{again}{other}.")
             if self._seen is not None:
                 try:
                     write_seen(self._seen, self._last | {sender: place})
@@ -153,6 +157,7 @@ class MessageFilter:
         Args:
             sender: a member of the park, or :data:`STRANGER`. Names that a sender makes up would fill memory and log.
         """
+        self.last_reason = printable(str(error))
         if (sender, error.reason) not in self.refused and len(self.refused) >= MOST_COUNTED:
             sender = STRANGER
         self.refused[sender, error.reason] += 1

@@ -135,7 +135,7 @@ class Edge:
         """Serve an encoded request of the cloud and return the encoded answer; requests are served one at a time."""
         message = self.filter.take(request, CLOUD)
         if message is None:
-            refusal = self.next_message("refused", None, {"text": f"{self.settings.name} refused the message"})
+            refusal = self.next_message("refused", None, {"text": self.filter.last_reason})
             with suppress(RefusedError):  # requests of others get no answer
                 refusal = replace(refusal, answers=self.filter.signed(request, CLOUD).identity)
             return encode(refusal, self.filter.signer)
