@@ -249,3 +249,74 @@ def test_tables_of_lives_are_asked_by_site(command: Command) -> None:
     said = command("ask", "plants")
     assert (said.code, "All sites fit together." in said.out) == (0, True), said.out
     assert [word in said.out for word in ("plant-0", "plant-2", "load", "P1")] == [True, True, True, False]
+
+
+OPEN = ("", "")  # of a machine that still runs: no date of its end, no cause
+TABLES: dict[str, tuple[str, tuple[str, ...], str, Any]] = {
+    "a fate": ("plant,machine,built,out,fate", ("worn out", "still running"), "fate", "worn out"),
+    "causes beside an empty cell": ("site,pump,installed,removed,reason", ("seal,bearing", ""), "reason", "*"),
+    "causes beside a state": (
+        "plant,unit,commissioned,scrapped,cause", ("seal,shaft", "in service"), "cause", ["shaft", "seal"],
+    ),
+    "planned replacements": (
+        "site,pump,installed,removed,reason", ("seal,planned replacement", ""), "reason", ["seal"],
+    ),
+    "no state": ("site,pump,installed,removed", (), "removed", "*"),
+    "German": ("Anlage,Gerät,Inbetriebnahme,Außerbetriebnahme,Grund", ("Lager,Welle", ""), "Grund", "*"),
+    "French": ("usine,machine,mise en service,date de panne,état", ("en panne", "en marche"), "état", "en panne"),
+    "a mark of those that run": ("site,asset,hours_run,censored", ("0", "1"), "censored", "0"),
+}  # fmt: skip
+
+
+def kept(command: Command, header: str, states: tuple[str, ...], *, each: int = 1) -> None:
+    """Write 60 machines at two sites, of which each third still runs, with some rows each."""
+    draw = np.random.default_rng(0)
+    lines = [header]
+    for row in range(60 * each):
+        begin = np.datetime64("2023-01-01") + np.timedelta64(int(draw.integers(0, 300)), "D")
+        days = int(draw.integers(20, 300))
+        runs = row % 3 == 0
+        time = str(24 * days) if "hours" in header else f"{begin},{'' if runs else begin + np.timedelta64(days, 'D')}"
+        texts = states[runs].split(",") if states else ["-"]
+        state = [texts[row % len(texts)]] if states else []
+        lines.append(",".join([("Aalen", "Bremen")[row // each % 2], f"M{row // each:02}", time, *state]))
+    (command.folder / "t.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_lives_as_plants_keep_them(name: str, command: Command) -> None:
+    header, states, label, ended = TABLES[name]
+    kept(command, header, states)
+    data, told = drafted(command)
+    assert (data["task"], data["columns"]["label"], data["ended"]) == ("survival", label, ended)
+    assert (data["columns"]["device"], data["columns"]["run"]) == tuple(header.split(",")[:2])
+    still = 20 + 20 * (name == "planned replacements")
+    assert f"{still} of 60 still run" in told
+
+
+def test_machines_that_were_repaired_several_times_are_lives(command: Command) -> None:
+    kept(command, "site,machine,start,repair date,outcome", ("repaired", "running"), each=5)
+    assert drafted(command)[0]["ended"] == "repaired"
+
+
+def test_a_log_of_stops_is_no_table_of_lives(command: Command) -> None:
+    kept(command, "site,machine,start,end,cause", ("jam,no parts", ""), each=5)
+    assert command("new", "t.csv").code != 0
+
+
+def test_unknown_words_of_an_outcome_are_asked_for(command: Command) -> None:
+    kept(command, "site,pump,installed,removed,result", ("X", "Y"))
+    text = (command.folder / "t.csv").read_text()
+    (command.folder / "t.csv").write_text(text.replace(",,Y", ",2024-06-01,Y"))
+    command.refused(command("new", "t.csv"), "If a row is a life, from one date to the other: --set data.task=survival")
+    said = command("new", "t.csv", "--task", "survival")
+    command.refused(said, "column 'result'", "which text is that of a life that ended?", "'X' 40", "data.ended=TEXT")
+
+
+def test_lives_without_a_date_of_their_end_still_run_and_are_predicted(command: Command) -> None:
+    kept(command, "site,pump,installed,removed", ())
+    drafted(command)
+    assert command("run", "t.toml", "--out", "r").code == 0
+    rows = json.loads(command("predict", "r", "t.csv", "--within", "90", "--json").out)["rows"]
+    assert [row["label"] for row in rows[:3]] == ["running", "failed", "failed"]
+    assert [row["chance"] is None for row in rows[:3]] == [False, True, True]

@@ -52,7 +52,7 @@ GERMAN = (  # the same in German, also as the last part of a longer word, such a
 ENDINGS = ("id", "no", "nr", "number", "name", "nummer", "kennung", "bezeichnung")  # of names of machines
 SITES = (
     "factory", "plant", "site", "hall", "location", "facility", "branch", "werk", "halle", "standort", "fabrik",
-    "betriebsstätte", "niederlassung", "filiale",
+    "betriebsstätte", "niederlassung", "filiale", "usine", "planta", "fábrica", "stabilimento", "fabbrica",
 )  # fmt: skip
 NUMBERED = re.compile(  # Anlagennummer, Werksname
     rf"({'|'.join((*GERMAN, *SITES))})(?:e?n|e|s)?_?(nr|nummer|id|name|kennung|bezeichnung)$"

@@ -12,6 +12,7 @@ import numpy as np
 from fedfloor.base.checking import settle
 from fedfloor.base.errors import SettingError, require, require_once
 from fedfloor.data.dataset import Missing
+from fedfloor.data.ended import ANY, several
 from fedfloor.data.files.clocks import check_zone
 from fedfloor.data.files.times import check_format, moment
 from fedfloor.tasks.classification import Classification
@@ -315,7 +316,8 @@ class Reading:
             needs ``bins``, ``task = "regression"`` or ``task = "survival"``.
         ended: the label of a failure, for ``remaining`` and lives: recordings whose last row has another label still
             run, and give no samples, unless ``task = "survival"``; by default all end in failure, and there are no
-            labels.
+            labels. Of lives also a list of such labels, or ``"*"`` for any but an empty cell; empty cells then still
+            run.
         sheet: the sheet of a workbook with several non-empty sheets.
         delimiter: the character between the cells of CSV; by default recognised from the first row.
         skip: rows that are no data, such as titles above the header and units below it: their numbers, counted from 1,
@@ -354,7 +356,7 @@ class Reading:
     encoding: str | None = None
     bins: tuple[float, ...] | None = None
     remaining: Literal[True] | None = None
-    ended: str | None = None
+    ended: str | tuple[str, ...] | None = None
     sheet: str | None = None
     delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
     skip: int | tuple[int, ...] | None = None
@@ -420,6 +422,11 @@ class Reading:
             raise SettingError("data.remaining = true: set data.bins, too, or data.task = 'regression' or 'survival'.")
         if self.ended is not None and not self.remaining and not self.lasting:
             raise SettingError(f"data.ended = '{self.ended}' needs data.remaining = true. Leave one out.")
+        if several(self.ended) and (self.remaining or not self.lasting):
+            raise SettingError(
+                f"data.ended: several labels, and '{ANY}', are for data.task = 'survival' with a life per row. Name "
+                "one label, that of a failure."
+            )
         if isinstance(self.split, WholeSplit) and self.split.by_class and (self.asked.ahead or self.number is not None):
             raise SettingError(
                 f"data.split.by_class: data.task = '{self.asked.kind}' predicts numbers and has no classes. Leave "
@@ -447,6 +454,14 @@ class Reading:
         elif self.remaining and columns.life:
             raise SettingError(
                 "data.columns.life is for a life per row, and data.remaining = true for recordings. Leave one out."
+            )
+        if self.until is not None and self.ended is None and self.lasting:
+            end = (columns.life or "").rsplit(" + ", 1)[-1]
+            raise SettingError(
+                "data.until is the date until which machines that still run were observed, and nothing says which do: "
+                f"set data.ended, the label of a failure. Where '{end}' is empty for them: --set "
+                f"'data.columns.label={end}' --set 'data.ended={ANY}'.",
+                key="data.until",
             )
         if self.until is not None:
             require(moment(self.until, None) is not None, "data.until", self.until, "a date, such as '2026-11-29'")

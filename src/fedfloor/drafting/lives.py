@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count, misspelt, some, typed
+from fedfloor.data.ended import ANY, over
 from fedfloor.data.files.excerpt import Excerpt, Excerpts
 from fedfloor.data.files.joined import JOIN, SPANS, parts_of
 from fedfloor.data.files.times import moment
@@ -29,29 +33,44 @@ MOST = 20
 LEAST = 5
 FEW = 3  # rows of a machine at most, on average: more are a recording
 UNITS = (
-    r"(_?(in_)?(h|hours?|hrs|d|days?|weeks?|months?|years?|cycles?|std|stunden|tagen?|wochen|monaten?|jahren?|zyklen))?"
+    r"(_?(in_)?(h|hours?|hrs|min|minutes?|d|days?|weeks?|months?|years?|cycles?|km|std|stunden|minuten|tagen?|wochen"
+    r"|monaten?|jahren?|zyklen|heures|jours|mois))?"
 )
+COUNTED = "time|minutes|hours|days|weeks|months|years|cycles|km|starts|strokes|shots"
+GERMAN = "zeit|minuten|stunden|tage|wochen|monate|jahre|zyklen|hübe|takte"
 DURATIONS = re.compile(
-    r"(time|days|hours|cycles|weeks|months|years|tage|stunden|wochen|monate|jahre|zyklen|zeit)"
-    r"(_(to|until|bis)_(failure|event|end|ausfall)|_in_(service|operation|use|betrieb))?"
+    rf"({COUNTED}|{GERMAN})"
+    r"(_(to|until|bis)_(failure|event|end|ausfall)|_in_(service|operation|use|betrieb)|_(run|used|operated|lived))?"
     rf"|((operating|service|running|run|up|life|survival)_?(time|life)|time|age|life|survival|duration|ttf|tenure){UNITS}"
-    r"|(operating|service|running|run)_?(hours|days|cycles)"
-    rf"|(lebens|nutzungs|betriebs)dauer{UNITS}|((betriebs|lauf|stand)zeit|alter){UNITS}|betriebsstunden"
+    rf"|(operating|service|running|run)_?({COUNTED})"
+    rf"|(lebens|nutzungs|betriebs)dauer{UNITS}|((betriebs|lauf|stand)zeit|alter){UNITS}|betriebs(stunden|tage)"
+    rf"|(durée_de_(vie|fonctionnement)|âge){UNITS}|(heures|jours)_de_(fonctionnement|marche|service)"
 )
+WHEN = r"(_?(date|on|at|since|datum|am|le))?"  # after the name of a date
 STARTS = re.compile(
-    r"(install(ed|ation)?|commission(ed|ing)?|start(ed)?|begin|in_service|put_into_service|built|fitted|einbau|eingebaut"
-    r"|inbetriebnahme|beginn)(_?(date|on|at|datum|am))?"
+    r"(date_(d[e'_]_?|of_)?)?(install(ed|ation)?|commission(ed|ing)?|start(ed)?|begin|in|in_service|put_into_service"
+    r"|built|build|fitted|mounted|placed|from|new_since|einbau|eingebaut|inbetriebnahme|beginn|ab|von|seit|montage"
+    rf"|mise_en_(service|marche)|installée?|posée?|début|alta|instalad[oa]|instalación|puesta_en_marcha){WHEN}"
 )
 ENDS = re.compile(
-    r"(remov(ed|al)|fail(ed|ure)|end(ed)?|replac(ed|ement)|stop(ped)?|out_of_service|repair(ed)?|last_seen|until|event"
-    r"|ausbau|ausgebaut|ausfall|ende|ersetzt)(_?(date|on|at|datum|am))?"
+    r"(date_(d[e'_]_?|of_)?)?(remov(ed|al)|fail(ed|ure)|end(ed)?|replac(ed|ement)|stop(ped)?|out|out_of_service"
+    r"|repair(ed)?|last_seen|until|to|event|scrap(ped)?|decommission(ed|ing)?|dismantled|retired|withdrawn|taken_out"
+    r"|exchanged|breakdown|ausbau|ausgebaut|ausfall|ende|ersetzt|bis|ausserbetriebnahme|stilllegung|verschrottet|demontage"
+    rf"|tausch|getauscht|mise_hors_service|panne|dépose|déposée?|fin|remplacée?|baja|fallo|retirad[oa]|retirada){WHEN}"
 )
 AGES = re.compile(
     r"entry|(entry|start|initial)_age|age_at_(entry|start|first_observation)|anfangsalter|alter_bei_(beginn|einbau)"
 )
 SWITCH = {frozenset("01"): "1", frozenset(("false", "true")): "true", frozenset(("no", "yes")): "yes"}
 ENDED = re.compile(r"(has_)?(failed|failure|event|died|dead|broken|observed|ausgefallen|ausfall|defekt)(_observed)?")
-CENSORED = re.compile(r"(is_)?(censored|(still_)?running|alive|in_service|läuft(_noch)?)")
+CENSORED = re.compile(r"(is_)?(censored|(still_)?running|alive|active|in_service|läuft(_noch)?|zensiert)")
+OUTCOMES = re.compile(  # of texts that tell how a life ended, of which some may be causes
+    r"(failure_|removal_|replacement_|end_)?(reason|cause|fate|outcome|result|mode|disposition)|how_ended|failure"
+    r"|reason_(of|for)_(removal|failure|replacement)|status|state|condition"
+    r"|(ausfall|ausbau|schadens)?(grund|ursache|art)|schaden|befund|ergebnis|verbleib|zustand"
+    r"|état|statut|cause(_de_(panne|dépose))?|motif|raison|sort|estado|motivo|causa|esito|stato"
+)
+Ending = tuple[str, str | tuple[str, ...]]  # a column, and its texts of lives that are over
 
 
 def lives(tables: Sequence[Excerpt], data: Mapping[str, Any], keeper: str, *, asked: bool) -> Proposal:
@@ -73,30 +92,30 @@ def lives(tables: Sequence[Excerpt], data: Mapping[str, Any], keeper: str, *, as
     cells = {name: [cell for table in alike for cell in table.cells(name)] for name in names}
     machines = [name for name in free if all(_names_machines(name, table.cells(name)) for table in alike)]
     sites = [name for name in names if _is_site(name)]
-    if any(_recorded(table, [name, *sites]) for table in alike for name in machines):
-        return Proposal()
+    if asked:  # a text that no other row has is a name
+        machines += [name for name in free if name not in machines and _tells_rows(cells[name])]
+    if {*machines} - {*sites}:  # a plant of machines is no machine
+        machines = [name for name in machines if name not in sites]
+    each = (all if asked else any)(any(_recorded(table, [name, *sites]) for table in alike) for name in machines)
+    recorded = bool(machines) and each
     life = columns.get("life") or _life(free, cells, data)
     ending = _ending(free, cells, columns.get("label"))
-    if asked and life is not None and ending is None and "ended" not in data:
-        _check_states(free, cells, columns.get("label"))
+    if recorded and not (ending and life and JOIN in life):  # of a machine that was repaired several times
+        return Proposal()
+    if ending is None and life is not None and "ended" not in data:
+        ending = _causes(free, cells, columns.get("label"), life)
+        if ending is None and asked:
+            _check_states(free, cells, columns.get("label"))
     if life is None or (ending is None and not asked):
         return Proposal()
+    ending = ending and _with_open(ending, cells, life)
     sentences = [] if "life" in columns else [_of_life(life)]
     columns |= {"life": life}
     settings: dict[str, Any] = {}
     if ending is not None and "ended" not in data:
         columns |= {"label": ending[0]}
-        settings = {"ended": ending[1]}
-        texts = Counter(cells[ending[0]])
-        for text, meant in misspelt(texts).items():
-            _check_slip(ending, text, meant, texts[text])
-            sentences.append(f"'{text}' ({texts[text]:,}): did you mean '{meant}'? Both still run")
-        rows = texts.total()
-        running = rows - texts.pop(ending[1])
-        sentences.append(
-            f"lives whose '{ending[0]}' is '{ending[1]}' are over, and {running:,} of {rows:,} still "
-            f"run ({_counted(texts)}; data.ended), and count with what is known of them"
-        )
+        settings = {"ended": ending[1] if isinstance(ending[1], str) else list(ending[1])}
+        sentences += _of_ending(ending, cells[ending[0]])
     columns |= _entry(free, cells) if "entry" not in columns else {}
     columns |= {} if "time" in columns else {"time": ""}
     settings |= {"columns": columns}
@@ -106,7 +125,7 @@ def lives(tables: Sequence[Excerpt], data: Mapping[str, Any], keeper: str, *, as
                      "data.task=classification", *sentences]  # fmt: skip
     ended = settings.get("ended", data.get("ended"))
     if columns.get("label") in cells and ended is not None:
-        _check_dates(life, cells, cells[columns["label"]], str(ended))
+        _check_dates(life, cells, cells[columns["label"]], ended)
 
     # the end of lives without one, kinds of machines, and who keeps the rows
     until = _until(life, cells, data)
@@ -129,6 +148,11 @@ def _names_machines(name: str, cells: Sequence[str]) -> bool:
     return names_machine(word) or word in CALLED["device"] or (numbered and not _is_site(name))
 
 
+def _tells_rows(cells: Sequence[str]) -> bool:
+    """Return whether every row has a text of its own, which is no date."""
+    return len({*cells}) == len(cells) > 1 and is_text(cells, ".") and not is_time(cells, None, numbers=False)
+
+
 def _is_site(name: str) -> bool:
     """Return whether a column may name sites or lines, by its name."""
     return word_of(name) in (*CALLED["factory"], *PLACES)
@@ -145,7 +169,8 @@ def _check_states(free: Sequence[str], cells: Mapping[str, Sequence[str]], label
     for name in free if label is None else [label]:
         texts = Counter(cells.get(name, ()))
         known = [text for text in texts if FAILED.fullmatch(text.strip()) or RUNNING.fullmatch(text.strip())]
-        if known and 2 <= len(texts) <= STATES:
+        told = known or (OUTCOMES.fullmatch(_word(name)) and is_text(filled(cells.get(name, ())), "."))
+        if told and 2 <= len(texts) <= STATES:
             raise SettingError(
                 f"column '{name}': which text is that of a life that ended? It holds {_counted(texts)}. Correct "
                 f"different spellings, and name it: {typed('data.columns.label', name)} --set 'data.ended=TEXT'; lives "
@@ -154,25 +179,44 @@ def _check_states(free: Sequence[str], cells: Mapping[str, Sequence[str]], label
             )
 
 
-def _check_slip(ending: tuple[str, str], text: str, meant: str, many: int) -> None:
-    """Refuse a misspelt text of lives that ended, which would still run."""
-    if meant == ending[1]:
-        raise SettingError(
-            f"column '{ending[0]}': '{text}' in {count(many, 'row')}. Did you mean '{meant}', the text of lives that "
-            "ended? Others count as lives that still run. Correct it.",
-            key="data.ended",
-        )
+def _of_ending(ending: Ending, cells: Sequence[str]) -> list[str]:
+    """Return notes on the column that tells which lives are over; SettingError: a misspelt text would still run."""
+    name, ended = ending
+    texts = Counter(cells)
+    notes = []
+    for text, meant in misspelt(texts).items():
+        if over([text], ended).any():
+            continue
+        if over([meant], ended).any():
+            raise SettingError(
+                f"column '{name}': '{text}' in {count(texts[text], 'row')}. Did you mean '{meant}', the text of lives "
+                "that ended? Others count as lives that still run. Correct it.",
+                key="data.ended",
+            )
+        notes.append(f"'{text}' ({texts[text]:,}): did you mean '{meant}'? Both still run")
+    running = Counter({text: many for text, many in texts.items() if not over([text], ended).any()})
+    known = [ended] if isinstance(ended, str) else ended
+    which = f"has a {'date' if is_time(filled(cells), None, numbers=False) else 'text'}"
+    which = which if ended == ANY else f"is {some([repr(text) for text in known], STATES)}"
+    shown = {text or "empty": many for text, many in running.items()}
+    notes.append(
+        f"lives whose '{name}' {which} are over, and {running.total():,} of {texts.total():,} still "
+        f"run ({_counted(Counter(shown))}; data.ended), and count with what is known of them"
+    )
+    return notes
 
 
-def _check_dates(life: str, cells: Mapping[str, Sequence[str]], states: Sequence[str], ended: str) -> None:
+def _check_dates(
+    life: str, cells: Mapping[str, Sequence[str]], states: Sequence[str], ended: str | Sequence[str]
+) -> None:
     """Refuse lives that ended without the date of their end, which would be the last date of the table."""
     end = parts_of(life)[-1]
     if life in cells or end not in cells:
         return
-    rows = [row for row, text in enumerate(states) if text == ended and not cells[end][row].strip()]
+    rows = [row for row in np.flatnonzero(over(states, ended)).tolist() if not cells[end][row].strip()]
     if rows:
         raise SettingError(
-            f"column '{end}': empty in {count(len(rows), 'row')} of lives that ended ('{ended}'), first in row "
+            f"column '{end}': empty in {count(len(rows), 'row')} of lives that ended, first in row "
             f"{rows[0] + 1:,} below the header. Fill in their dates, or remove these rows.",
             key="odd-life",
         )
@@ -221,7 +265,7 @@ def _word(name: str) -> str:
     return word_of(re.sub(r"\s*[\[(].*[\])]\s*$", "", name))
 
 
-def _ending(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str | None) -> tuple[str, str] | None:
+def _ending(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str | None) -> Ending | None:
     """Return the column that tells which lives ended, and its text for these."""
     for name in free if label is None else [name for name in cells if name == label]:
         texts = {*filled(cells[name])}
@@ -245,6 +289,40 @@ def _ending(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str 
     return None
 
 
+def _with_open(ending: Ending, cells: Mapping[str, Sequence[str]], life: str) -> Ending:
+    """Return an ending whose empty cells are lives that still run, if they have no date of their end, either."""
+    name, ended = ending
+    end = cells.get(parts_of(life)[-1], ())
+    known = life not in cells and isinstance(ended, str) and ended != ANY and not all(map(str.strip, cells[name]))
+    fits = known and not any(date.strip() for date, text in zip(end, cells[name], strict=True) if not text.strip())
+    return (name, (str(ended),)) if fits else ending
+
+
+def _causes(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str | None, life: str) -> Ending | None:
+    """Return the column of causes of an end, and its texts for these; or that of the dates of the end.
+
+    A life that still runs has an empty cause, or a text of :data:`RUNNING`, and if dates are known no date of its end.
+    """
+    end = parts_of(life)[-1]
+    open_ends = None if life in cells or end not in cells else [not cell.strip() for cell in cells[end]]
+    for name in free if label is None else [label]:
+        known = Counter(filled(cells.get(name, ())))
+        if name in parts_of(life) or not (label or OUTCOMES.fullmatch(_word(name))) or not is_text([*known], "."):
+            continue
+        still = {text for text in known if RUNNING.fullmatch(text.strip())}
+        runs = [not cell.strip() or cell in still for cell in cells[name]]
+        agrees = open_ends is None or all(run for run, still_open in zip(runs, open_ends, strict=True) if still_open)
+        causes = tuple(text for text, _ in known.most_common() if text not in still)
+        spelt = len({text.casefold() for text in known}) == len(known)
+        if agrees and spelt and any(runs) and not all(runs) and (not still or len(causes) <= MOST):
+            return name, causes if still else ANY
+        if still or any(map(FAILED.fullmatch, known)):  # states, which contradict the dates
+            return None
+    if label is None and open_ends is not None and any(open_ends) and not all(open_ends):
+        return end, ANY
+    return None
+
+
 def _entry(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Return the column of the age at which the observation began."""
     named = (name for name in free if AGES.fullmatch(_word(name)) and all(map(is_number, filled(cells[name]))))
@@ -265,10 +343,15 @@ def _until(life: str, cells: Mapping[str, Sequence[str]], data: Mapping[str, Any
     ]
     if not dated:
         return Proposal()
-    until = max(dated)[1]
+    last, until = max(dated)
+    which = "the last date of the table"
+    begun = [moment(first, None) for first, end in zip(*map(cells.get, parts), strict=True) if not end.strip()]
+    if "time_format" not in data and any(one is not None and one[1][0] == last for one in begun):
+        until = (datetime.fromtimestamp(last, UTC) + timedelta(days=1)).date().isoformat()
+        which = "the day after the last date of the table, when a machine began"
     note = (
-        f"where '{parts[1]}' is empty, the machine was observed until {until}, the last date of the table; "
-        "another: --set 'data.until=\"DATE\"'"
+        f"where '{parts[1]}' is empty, the machine was observed until {until}, {which}; another: --set "
+        "'data.until=\"DATE\"'"
     )
     return Proposal({"until": until}, [note])
 

@@ -12,12 +12,21 @@ from fedfloor.data.roles import profiles_of
 from fedfloor.drafting.profile import TableProfile
 from fedfloor.drafting.sketch import Proposal
 
-FAILED = re.compile(r"fail(ed|ure)?|broken|dead|event|eol|end.of.life|ausgefallen|ausfall|defekt", re.IGNORECASE)
-RUNNING = re.compile(
-    r"(still.)?running|censored|suspended|active|alive|surviv(ed|ing)|ok|operat(ing|ional)|in.(service|operation|betrieb|use)"
-    r"|läuft(.noch)?|aktiv|not.failed",
+FAILED = re.compile(
+    r"fail(ed|ure)?|broken|dead|event|eol|end.of.life|worn(.out)?|defect(ive)?|burnt.out|broke(n)?.down|breakdown"
+    r"|ausgefallen|ausfall|defekt|kaputt|verschlissen|gebrochen|verschleiß"
+    r"|(en.)?panne|défaillan(t|ce)|cassée?|usée?|fall[oa]|averiad[oa]|rot[oa]|guast[oa]|rott[oa]",
     re.IGNORECASE,
-)  # of a recording that does not end in failure
+)
+RUNNING = re.compile(
+    r"(still.)?(running|in.(service|operation|betrieb|use)|going)|censored|suspended|active|alive|surviv(ed|ing)|ok"
+    r"|operat(ing|ional)|open|installed|not.failed|(none|no).(yet|failure)"
+    r"|läuft(.noch)?|aktiv|noch.in.betrieb|eingebaut|offen|en.(marche|service|fonctionnement|exploitation)|fonctionne"
+    r"|en.(servicio|marcha|funcionamiento)|in.(servizio|funzione)"
+    r"|(planned|preventive|scheduled|precautionary)(.(replacement|exchange|removal|maintenance|overhaul))?"
+    r"|(geplant|vorbeugend|präventiv)(er?.(tausch|austausch|wechsel|ersatz|wartung))?|préventi(f|ve)",
+    re.IGNORECASE,
+)  # of a recording that does not end in failure: it still runs, or was ended for another reason
 
 
 def marks(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[str, Any], *, judged: bool) -> Proposal:

@@ -184,7 +184,9 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
     if dates and not has_time:
         raise SettingError(
             f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: "
-            f"{typed('data.columns.time', dates[0])}. Or leave them out: {ignoring(*dates)}.",
+            f"{typed('data.columns.time', dates[0])}. Or leave them out: {ignoring(*dates)}."
+            + f" If a row is a life, from one date to the other: {typed('data.task', 'survival')}."
+            * (len(dates) > 1),
             key="choice-of-time",
         )
 

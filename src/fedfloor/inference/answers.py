@@ -518,6 +518,8 @@ def _apart(parts: Mapping[str, tuple[str, int]]) -> list[str]:
     (trained, many) = parts["trained"]
     (others, more) = parts["others"]
     beside = f"; {others} on the {more:,} others" if more else ", so that they say nothing about new rows"
+    if not trained:  # answers without metrics, as at the present age of machines
+        return [f"{many:,} of these samples trained the model, {more:,} others did not"]
     return [f"{many:,} of these samples trained the model: {trained}{beside}"]
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import count
 from fedfloor.data.dataset import HOLES, Images
+from fedfloor.data.ended import over, several
 from fedfloor.data.files import content, conversions, loaded, own
 from fedfloor.data.files.categories import columns_of, described, encoded
 from fedfloor.data.files.encode import binned
@@ -100,7 +101,9 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
         target = rows_ahead(x[order][:, channels], device[order], first + length, task.ahead)
     elif "ended" in sensors.dialect:
         words = [sheet.text["label"][row] for row in last] if "label" in sheet.text else [""] * len(last)
-        y = np.array([int(word == sensors.dialect["ended"]) if word else UNKNOWN for word in words])
+        ended = sensors.dialect["ended"]
+        told = np.array([bool(word) for word in words]) | several(ended)  # otherwise an empty label is not known
+        y = np.where(told, over(words, ended), UNKNOWN)
     else:
         target = labels(sheet, last, task.targets, columns.label)
     recordings = [sheet.text["run"][row] for row in last] if "run" in sheet.text else None

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import count, misspelt, some
+from fedfloor.data.ended import over, told
 from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.marks import grouped, grouped_hint, other_marks
 from fedfloor.data.files.sheet import Sheet
@@ -275,6 +276,7 @@ def finished(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], tu
     Raises:
         SettingError: all recordings still run.
     """
+    ended = reading.ended or ""
     kept = []
     running = 0
     seen = set[str]()
@@ -284,13 +286,13 @@ def finished(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], tu
         last = _left(sheet)[1] if reading.remaining else np.arange(len(labels))
         ends = np.unique(last)
         seen |= {*labels[ends].tolist()}
-        running = running + int((labels[ends] != reading.ended).sum())
+        running = running + int((~over(labels[ends].tolist(), ended)).sum())
         total = total + len(ends)
-        kept.append(sheet if reading.lasting else sheet.take(np.flatnonzero(labels[last] == reading.ended)))
+        kept.append(sheet if reading.lasting else sheet.take(np.flatnonzero(over(labels[last].tolist(), ended))))
     if sheets and total:
         texts = Counter(text for sheet in sheets for text in sheet.text["label"])
         for text, meant in misspelt(texts).items():
-            if meant == reading.ended:
+            if over([meant], ended).all() and not over([text], ended).any():
                 log.warning(
                     "%s, %s: '%s' in %s is not '%s' (data.ended), so that these count as still running. Correct it if "
                     "it is misspelt.", sheets[0].title, sheets[0].cell.format(reading.columns.label), text,
@@ -300,7 +302,7 @@ def finished(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], tu
         noun = "recording" if reading.remaining else "life"
         raise SettingError(
             f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}: no {noun} ends with "
-            f"'{reading.ended}' (data.ended). Last rows have: {some(sorted(seen), SHOWN)}.",
+            f"{told(ended)} (data.ended). Last rows have: {some(sorted(seen), SHOWN)}.",
             key="no-ended-recording",
         )
     return kept or list(sheets), (running, total)
@@ -345,7 +347,7 @@ def _lived(sheet: Sheet, reading: Reading) -> Sheet:
         raise SettingError(_odd_life(sheet, row, reading, float(time[row]), float(entry[row])), key="odd-life")
     failed = np.ones(len(time), np.bool_)
     if reading.ended is not None:
-        failed = np.array(sheet.text["label"]) == reading.ended
+        failed = over(sheet.text["label"], reading.ended)
     x = sheet.x.copy()
     x[:, place[life]] = entry
     columns = tuple(sheet.columns[number] for number in kept)
@@ -387,7 +389,7 @@ def _of_recordings(sheet: Sheet, reading: Reading) -> Sheet:
     length = many[group.ravel()]
     failed = np.ones(len(last), np.bool_)
     if reading.ended is not None:
-        failed = np.array(sheet.text["label"])[last] == reading.ended
+        failed = over(np.array(sheet.text["label"])[last].tolist(), reading.ended)
     age = length - 1 - np.array(left)
     rows = zip((length - 1 + failed).tolist(), failed.tolist(), age.tolist(), strict=True)
     labels = [f"{time} {ends:d} {begin} 1" for time, ends, begin in rows]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import toml_key, toml_list, typed
+from fedfloor.data.ended import MISSING, several
 from fedfloor.data.files.joined import SPANS, Joined, joined
 from fedfloor.data.files.marks import other_marks, ungrouped
 from fedfloor.data.files.rows import CALLED, Row, place
@@ -23,7 +24,6 @@ from fedfloor.data.files.times import read as read_times
 from fedfloor.data.reading import SKEWED, Columns, Reading, dealt
 from fedfloor.tasks.kinds import TASKS
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
 NO_LABEL = MISSING - {"none", "-", "?"}
 TIME_LIKE = re.compile(
     r"(?<![\d.])(\d{4}([./-])\d{1,2}\2\d{1,2}|\d{1,2}([./-])\d{1,2}\3(\d{4}|\d{2}))(?![\d.])|\b\d{1,2}:\d{2}\b"
@@ -273,7 +273,8 @@ class TableLayout:
     def check_words(self, lines: Sequence[int] | NDArray[np.int64], values: Sequence[str], role: str) -> None:
         """Refuse rows without a text for a role, except in predictions."""
         bad = {text for text in {*values} if not text or (role == "label" and text.casefold() in NO_LABEL)}
-        if self.lenient or role.startswith(CATEGORY) or not bad:
+        open_end = role == "label" and several(self.reading.ended)  # of lives that are not over
+        if self.lenient or role.startswith(CATEGORY) or not bad or open_end:
             return
         row = next(row for row, text in enumerate(values) if text in bad)
         problem = f"'{values[row]}' is no label" if values[row] else "empty"

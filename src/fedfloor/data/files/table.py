@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedfloor.base.errors import SettingError
 from fedfloor.data.cache import CacheEntry, Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
+from fedfloor.data.ended import told
 from fedfloor.data.files import expanded
 from fedfloor.data.files.categories import describe, encoded, listed, sources
 from fedfloor.data.files.encode import (
@@ -96,8 +97,8 @@ def of_entry(
     say_missing(name, facts["missing"], each, sensors or rows.x.shape[1], reading.missing)
     if reading.ended is not None:
         log.info(
-            "%s: %d of %d %s do not end with '%s' (data.ended), and %s.", name, *facts["running"],
-            "recordings" if reading.remaining else "lives", reading.ended,
+            "%s: %d of %d %s do not end with %s (data.ended), and %s.", name, *facts["running"],
+            "recordings" if reading.remaining else "lives", told(reading.ended),
             "still run" if reading.lasting else "are left out",
         )  # fmt: skip
     # a model needs the coding of labels and sensors; tables do not contain labels of ``remaining``
