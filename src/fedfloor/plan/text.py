@@ -58,13 +58,13 @@ def from_json(body: dict[str, Any]) -> Node:
     name = body.get("node") if isinstance(body, dict) else body
     kind = KINDS.get(name) if isinstance(body, dict) and isinstance(name, str) else None
     if kind is None:
-        raise SettingError(f"plan: unknown node {name!r}. Known: {', '.join(KINDS)}.")
+        raise SettingError(f"plan: unknown node {shown(name)}. Known: {', '.join(KINDS)}.")
     return kind(**_arguments(kind, {k: v for k, v in body.items() if k != "node"}))  # type: ignore[no-any-return]
 
 
 def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(body, dict):
-        raise SettingError(f"plan: {kind.__name__} is {body!r}: it must be an object.")
+        raise SettingError(f"plan: {kind.__name__} is {shown(body)}: it must be an object.")
     known = {f.name for f in fields(kind)}
     needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
     if not set(body) <= known or not needed <= set(body):
@@ -117,7 +117,7 @@ def _value_from_json(name: str, value: Any) -> Any:
     if name == "child":
         return from_json(value)
     if name in ("children", "devices", "candidates") and not isinstance(value, list):
-        raise SettingError(f"plan: {name} = {value!r}: it must be a list.")
+        raise SettingError(f"plan: {name} = {shown(value)}: it must be a list.")
     if name == "children":
         return tuple(from_json(v) for v in value)
     if name == "work":
@@ -136,7 +136,7 @@ def site(text: str) -> Site:
     kind, colon, index = text.partition(":") if isinstance(text, str) else ("", "", "")
     number = index.isascii() and index.isdigit()
     if kind not in ("cloud", "edge", "device") or (bool(colon) if kind == "cloud" else not number):
-        raise SettingError(f"plan: site {text!r} must be cloud, edge:M or device:K.")
+        raise SettingError(f"plan: site {shown(text)} must be cloud, edge:M or device:K.")
     return Site(kind, int(index or 0))
 
 
