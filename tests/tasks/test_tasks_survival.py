@@ -240,6 +240,21 @@ def test_a_survival_needs_lives(tmp_path: Path) -> None:
         table(tmp_path / "lives.csv", hours(), columns=COLUMNS, classes=["a", "b"])
 
 
+def test_a_last_observation_needs_a_mark_of_those_that_ended(tmp_path: Path) -> None:
+    """Without, lives that still run counted as failed on that date."""
+    settings = {
+        "path": str(repairs(tmp_path / "pumps.csv")), "task": "survival", "until": "2026-11-01",
+        "split": {"kind": "random"},
+        "columns": {"device": "site", "life": "installed + removed", "ignore": ["pump", "grade", "status"]},
+    }  # fmt: skip
+    with refused("data.until"):
+        load_data(checked(Experiment, {"data": settings}, ""))
+    marked = settings | {"ended": "*", "columns": settings["columns"] | {"label": "removed"}}  # type: ignore[operator]
+    data = load_data(checked(Experiment, {"data": marked}, ""))
+    assert data.target is not None
+    assert {0.0, 1.0} == {*data.target[:, 1].tolist()}
+
+
 def test_an_empty_end_needs_a_date(tmp_path: Path) -> None:
     path = repairs(tmp_path / "pumps.csv")
     columns = {"device": "site", "life": "installed + removed", "label": "status", "ignore": ["pump", "grade"]}
