@@ -30,6 +30,7 @@ from fedfloor.park.park import Park
 from fedfloor.park.statistics import RemoteStatistics, Step, device_sums, standard
 from fedfloor.park.survey import RegimeNormaliser, RowQuestion, RowSurvey, added, rows_of
 from fedfloor.plan.questions import SURVEY
+from fedfloor.runs import keeping
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import read as read_task
 from fedfloor.tasks.task import Task
@@ -110,7 +111,7 @@ def of(experiment: Experiment, dataset: Dataset) -> Facts:
         part.places(dataset.inputs.columns)
     return Facts(
         dataset.name, dataset.classes, dataset.shape, dataset.inputs, dataset.scale, summed(kind, dataset.inputs),
-        task=None if dataset.task == CLASSIFICATION else dataset.task,
+        keeping.standard(experiment), task=None if dataset.task == CLASSIFICATION else dataset.task,
     )  # fmt: skip
 
 

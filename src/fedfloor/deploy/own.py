@@ -238,7 +238,9 @@ def park(
         if isinstance(normaliser(experiment.data.normalise), Surveyed):  # surveys run over all devices before round 1
             reduced = replace(reduced, data=replace(experiment.data, normalise="standard"))
         whole = build_park(reduced)
-        check_fits(f"device {device} of the experiment", whole.dataset, facts)
+        place = Path(f"device {device} of the experiment")
+        held = whole.validating and replace(whole.validating, dataset=fitted(place, whole.validating.dataset, facts))
+        whole = replace(whole, dataset=fitted(place, whole.dataset, facts), validating=held)
         return alone(whole, experiment, device, facts.known or RemoteStatistics(), tests=tests)
     if source.kind == "function":
         made = function_park(settings, experiment, facts)
