@@ -42,7 +42,9 @@ def test_devices_find_the_margins_of_a_kept_model_again(tmp_path: Path, root: Pa
     keep = f"model.init_from = '{tmp_path / 'first'}'\nmodel.keep = true"
     again = asked(tmp_path / "b", root, keep)
     simulated(again, tmp_path / "simulated")
-    with live(tmp_path, asked(tmp_path / "c", root), data=folder_of(root)) as park:  # of the devices: they know no model
+    with live(
+        tmp_path, asked(tmp_path / "c", root), data=folder_of(root)
+    ) as park:  # of the devices: they know no model
         replace(park, what=again).run()
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
     (old, first), (new, kept) = (content(tmp_path / name / "model.safetensors") for name in ("first", "live"))

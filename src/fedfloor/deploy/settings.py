@@ -181,6 +181,8 @@ class Schedule:
             default: the model is only announced.
         canary: names of devices, for ``release = "canary"``.
         epsilon: privacy budget of all runs of a private experiment; a run that would exceed it is not started.
+        what: ``"model"``: a run trains the released model further; ``"thresholds"``: it keeps that model, and finds the
+            thresholds of what is promised again (:mod:`fedfloor.runs.keeping`).
     """
 
     every: str | None = None
@@ -192,8 +194,10 @@ class Schedule:
     release: str | None = None
     canary: tuple[str, ...] = ()
     epsilon: float | None = None
+    what: Literal["model", "thresholds"] = "model"
 
     def __post_init__(self) -> None:
+        require(self.what in ("model", "thresholds"), "schedule.what", self.what, "model or thresholds")
         least = self.epsilon
         require(least is None or 0 < least < math.inf, "schedule.epsilon", least, "a number above 0, such as 8.0")
         given = any(entry is not None for entry in (self.every, self.at, self.windows, self.drift))

@@ -17,6 +17,7 @@ from fedfloor.base.errors import SettingError, shown
 from fedfloor.base.ranges import COUNT, RefusedError, number, whole
 from fedfloor.deploy.checks import printable
 from fedfloor.deploy.mqtt import topic
+from fedfloor.rollout import promise
 from fedfloor.rollout import registry as registries
 from fedfloor.rollout.delivery import Station, files, stations
 from fedfloor.rollout.registry import Registry
@@ -83,12 +84,18 @@ def verdict(known: Registry, version: int, to: Sequence[str], wait_s: float) -> 
     devices = [name for name in devices if not known.versions[version].lacks(name)]
     if not devices:
         return Verdict(True, "no device of its target uses another version")
-    name = (known.versions[version].run.get("headline") or ("", None))[0]
+    run = known.versions[version].run
+    share = promise.promised(run)
+    name = (run.get("headline") or ("", None))[0]
     rows = judged(known, version, devices, wait_s, name)
     judgements = {row["device"]: Judgement(row["samples"], row["new"], row["in use"]) for row in rows if row["samples"]}
     alone = len(judgements) == 1 < len(devices)
     if sum(_weights(judgements).values()) >= FEW and not alone:
+        if share is not None:
+            return _weighed(judgements, promise.FIGURE, rows, version, f"{promise.DISTANCE} {share:.4g} of")
         return _weighed(judgements, figure_named(name), rows, version)
+    if share is not None and not judgements:
+        return Verdict(*promise.measured(run, version), rows)
     if refused := registries.no_better(known, version, to):
         return Verdict(False, refused, rows)
     lack = "no device judged it by" if not judgements else f"devices judged it by fewer than {FEW}"
@@ -102,7 +109,9 @@ def _weights(judgements: Mapping[str, Judgement]) -> dict[str, int]:
     return {name: min(judgement.samples, counts[(len(counts) - 1) // 2]) for name, judgement in judgements.items()}
 
 
-def _weighed(judgements: Mapping[str, Judgement], figure: Figure, rows: Sequence[Row], version: int) -> Verdict:
+def _weighed(
+    judgements: Mapping[str, Judgement], figure: Figure, rows: Sequence[Row], version: int, name: str = ""
+) -> Verdict:  # fmt: skip
     weights = _weights(judgements)
     total = sum(weights.values())
     gains = {name: judgement.gain(figure) for name, judgement in judgements.items()}
@@ -112,7 +121,8 @@ def _weighed(judgements: Mapping[str, Judgement], figure: Figure, rows: Sequence
     old = sum(weights[name] * judgement.old for name, judgement in judgements.items()) / total
     valid = {name: judgement.new for name, judgement in judgements.items() if judgement.new is not None}
     new = sum(weights[name] * value for name, value in valid.items()) / max(1, sum(weights[name] for name in valid))
-    ends = f"{figure.name} {new:.4g}" if len(valid) == len(judgements) else f"no {figure.name} on some devices"
+    name = name or figure.name
+    ends = f"{name} {new:.4g}" if len(valid) == len(judgements) else f"no {name} on some devices"
     samples = sum(judgement.samples for judgement in judgements.values())
     many = f"{samples} samples that {len(judgements)} device{'s' * (len(judgements) > 1)} held out"
     why = f"version {version} has {ends}, the one in use {old:.4g}, on {many}"
@@ -159,7 +169,8 @@ def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float,
                 for sha256, pieces in sent.items():
                     if sha256 not in used:
                         station.withdraw(sha256, pieces)
-        return [_row(known, station, device, trial, headline)
+        share = promise.promised(known.versions[version].run)
+        return [_row(known, station, device, trial, headline, share)
                 for station in all_stations for device, trial in _trials_at(station, trials).items()]  # fmt: skip
 
 
@@ -187,21 +198,23 @@ def _judgement_of(station: Station, device: str, trial: Statement) -> Mapping[st
     return judgement if (judgement.get("sha256"), judgement.get("number")) == (trial.sha256, trial.number) else None
 
 
-def _row(known: Registry, station: Station, device: str, trial: Statement, headline: str) -> Row:
+def _row(
+    known: Registry, station: Station, device: str, trial: Statement, headline: str, share: float | None = None
+) -> Row:  # fmt: skip
     row: Row = {"device": device, "factory": station.edge.name, "samples": None, "new": None, "in use": None}
     body = _judgement_of(station, device, trial)
     if body is None:
         silent = "it did not answer" if station.there.is_set() else f"broker {station.edge.broker} did not answer"
         return row | {"why": station.refused.get(device, silent)}
     try:
-        judgement = read(body, headline)
+        made = read(body, headline) if share is None else judgement(body, *promise.distances(body, share))
     except RefusedError as error:
         return row | {"why": printable(f"refused: {error.text}")}
     except SettingError as error:
         return row | {"why": printable(str(error))}
     if body.get("used") != known.used[device].version:
         return row | {"why": f"it uses version {shown(body.get('used'), 40)}, not {known.used[device].version}"}
-    return row | {"samples": judgement.samples, "new": judgement.new, "in use": judgement.old, "why": None}
+    return row | {"samples": made.samples, "new": made.new, "in use": made.old, "why": None}
 
 
 def read(body: Mapping[str, Any], headline: str) -> Judgement:
@@ -223,4 +236,9 @@ def read(body: Mapping[str, Any], headline: str) -> Judgement:
     new, old = (None if body.get(key) is None else number(body[key], low, high, key) for key in ("new", "old"))
     if old is None:
         raise SettingError("it uses no version.", key="no-version")
+    return judgement(body, new, old)
+
+
+def judgement(body: Mapping[str, Any], new: float | None, old: float) -> Judgement:
+    """Return a device's judgement with its checked number of samples."""
     return Judgement(whole(body.get("samples"), 1, COUNT, "samples"), new, old)

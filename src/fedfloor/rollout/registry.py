@@ -18,6 +18,7 @@ from fedfloor.deploy import authority, journal, released, settings
 from fedfloor.deploy.authority import Authority
 from fedfloor.deploy.journal import Entry
 from fedfloor.deploy.settings import EdgeSettings
+from fedfloor.rollout import promise
 from fedfloor.rollout.statement import CHANNELS, MOST_BYTES, Statement
 from fedfloor.tasks.figures import named as figure_named
 
@@ -244,6 +245,7 @@ def _facts(run: Path) -> dict[str, Any]:
         experiment = toml(folder / "experiment.toml", "experiment")
         facts["experiment"] = experiment.get("name")
         facts["data_sha256"] = experiment.get("provenance", {}).get("data_sha256")
+    facts |= promise.recorded(folder)
     if (folder / "ledger.jsonl").is_file() and (lines := ledger.read(folder / "ledger.jsonl")):
         facts |= {"round": lines[-1].round, "plan_hash": lines[-1].plan_hash, "headline": lines[-1].headline}
     return facts
@@ -278,6 +280,9 @@ def no_better(registry: Registry, version: int, to: Sequence[str] = ()) -> str:
     """
     new = registry.versions[version].run
     used = {registry.used[name].version for name in named(registry, "--to", to) if name in registry.used}
+    if promise.promised(new) is not None:
+        nearer, why = promise.measured(new, version)
+        return why if nearer is False else ""
     for number in sorted(used - {version}):
         old = registry.versions[number].run
         (name, value), (other, before) = (run.get("headline") or ("", None) for run in (new, old))

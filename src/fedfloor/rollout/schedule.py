@@ -49,6 +49,7 @@ from fedfloor.rollout import delivery, gate, registry
 from fedfloor.rollout.registry import Registry
 from fedfloor.runs import privacy
 from fedfloor.runs.folder import owned, write
+from fedfloor.runs.keeping import keeping
 
 log = logging.getLogger(__name__)
 Line = Mapping[str, Any]
@@ -200,6 +201,13 @@ class Scheduler:
         if self.settings.transport == "flower":
             raise SettingError("transport = 'flower': Flower starts the cloud's loop; a schedule needs 'mqtt'.")
         self.schedule = given
+        self._keeps = given.what == "thresholds"
+        if self._keeps and place is None:
+            raise SettingError(
+                '[schedule] what = "thresholds" finds those of the released model again: give --park DIR, the folder '
+                "with the park's authority.",
+                key="schedule.what",
+            )
         kept_in = alarms or place
         if place is None and given.release:
             raise SettingError("[schedule] release needs the park's authority: give --park DIR.")
@@ -379,10 +387,17 @@ class Scheduler:
         number = past.number + 1
         while (out := self.settings.out.with_name(f"{self.settings.out.name}-{number}")).exists():
             number += 1
-        file = self._config(out)
+        failed = ""
+        try:
+            file = self._config(out)
+        except SettingError as error:
+            failed = f"failed: {printable(str(error))}"
         day = now.date().isoformat() if any(row["reason"] == "at" for row in due) else past.day
         drift = sorted(name for name, drifts in sight.drift.items() if drifts)
         self._write(event="started", number=number, run=str(out), why=_why(due), day=day, rows=sight.rows, drift=drift)
+        if failed:
+            self._write(event="ended", number=number, code=2, result=failed)
+            return 2
         return self._trained(number, out, file, ended)
 
     def _resumed(self, past: Past, ended: Event) -> int:
@@ -414,8 +429,11 @@ class Scheduler:
         experiment = self.settings.experiment
         first = None if self._place is None else _in_use(registry.read(self._place))
         begins = what.model.init == "default" and not what.configured.needs.objective
-        if first is not None and begins:
-            made = config.with_paths(replace(what, model=replace(what.model, init_from=str(first))), Path.absolute)
+        if self._keeps and first is None:
+            raise SettingError("no version is released whose thresholds could be found again: release one first.")
+        if first is not None and (begins or self._keeps):
+            on = replace(what, model=replace(what.model, init_from=str(first)))
+            made = config.with_paths(keeping(what, first) if self._keeps else on, Path.absolute)
             experiment = out.with_name(f"{out.name}-experiment.toml")
             write(experiment, config.brief(made))
         path = self._file(out)

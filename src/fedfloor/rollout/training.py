@@ -22,6 +22,7 @@ from fedfloor.deploy import own
 from fedfloor.deploy.mqtt import Connection, MqttConnection, Receive, nothing, topic_parts
 from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.rollout import promise
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.serving import Serving
 from fedfloor.tasks.figures import Figure, Predictions, named, ranking
@@ -97,11 +98,12 @@ def judge(labelled: Callable[[], Labelled], headline: str | None) -> Judge:
             seen = _whole(seen, [model for model in (new, used) if model is not None])
             old = None if used is None else value(used, seen, figure)
             first = value(new, seen, figure)
+            held = promise.kept(new, used, seen)
         except Exception as error:  # errors of files and of ONNX Runtime have no common base
             return {"why": f"{error}"[:200]}
         if old is None and (first is None or used is not None):
-            return {"why": f"{figure.name} is not defined on its {len(seen.x)} samples."}
-        return {"figure": figure.name, "samples": len(seen.x), "new": first, "old": old}
+            return {"why": f"{figure.name} is not defined on its {len(seen.x)} samples."} | held
+        return {"figure": figure.name, "samples": len(seen.x), "new": first, "old": old} | held
 
     return judged
 
@@ -133,9 +135,10 @@ def value(model: Model, seen: Labelled, figure: Figure) -> float | None:
 
 
 def _predictions(model: Model, parts: dict[str, NDArray[Any]], seen: Labelled, figure: Figure) -> Predictions:
-    if seen.target is not None:
+    target = seen.y[:, None] if seen.task.detects else seen.target
+    if target is not None:
         answer: Any = SimpleNamespace(parts=lambda: parts)
-        made = seen.task.judge(answer, seen.target)
+        made = seen.task.judge(answer, target)
         if made is None:
             raise RefusedError("task", f"no metrics are defined for task '{seen.task.kind}'.")
         return made

@@ -65,6 +65,12 @@ class KeptModel:
     task: dict[str, Any] | None = None
 
 
+def keeping(experiment: Experiment, model: Path) -> Experiment:
+    """Return an experiment that keeps a trained model for one round."""
+    kept = replace(experiment.model, init="default", init_from=str(model), keep=True)
+    return replace(experiment, rounds=1, model=kept)
+
+
 def read(experiment: Experiment) -> tuple[Path, KeptModel]:
     """Return the file of the model that an experiment keeps, and its header.
 
