@@ -64,7 +64,9 @@ The *outcome* says what our figures show:
 - **{CONTRADICTED}**: it excludes 0 with the other sign, or a printed number lies outside; or a calculation shows the
   opposite. *Why* states whose it is: ours, or the paper's against itself.
 - **{UNDECIDED}**: the interval contains 0. The smallest difference that could have been seen is stated. Single runs
-  count as apart by three standard deviations of runs alike, and decide nothing where these are not known.
+  count as apart by three standard deviations of runs alike, and decide nothing where these are not known. Where the
+  first seeds left a claim undecided and others were added, the row says so: looking twice, chance gives a verdict
+  somewhat more often than in one case of twenty.
 - **{UNTESTED}**: data, weights or hours of computing are missing.
 
 "Level with" needs the whole interval within the margin that is claimed, or within a point of accuracy. The *setting* is
