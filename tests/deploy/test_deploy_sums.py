@@ -42,6 +42,7 @@ from parks import until
 from refusals import refused
 
 SECURE = "method.travel = 'secure-sum'\ndeploy.norm_limit = false\n"
+TOGETHER = SECURE.replace("'secure-sum'", "{ kind = 'secure-sum', together = true }")
 KEY = Key(0, 1, 0, 0, 0)
 NETWORK = "network.profile = 'lte-cat-m2'\n"
 
@@ -49,7 +50,8 @@ NETWORK = "network.profile = 'lte-cat-m2'\n"
 @pytest.mark.live
 @pytest.mark.parametrize("method", ["fedavg", "hierfavg", "fedper", "boosting"])
 def test_bits_are_the_simulations(tmp_path: Path, method: str) -> None:
-    what = experiment(tmp_path, method, more=SECURE + NETWORK + MORE.get(method, ""))
+    secure = TOGETHER if method == "boosting" else SECURE
+    what = experiment(tmp_path, method, more=secure + NETWORK + MORE.get(method, ""))
     _, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:
         lines = park.run()

@@ -24,11 +24,13 @@ from types import TracebackType
 import hypothesis
 import pytest
 
+import fedfloor
 from fedfloor.base.errors import FedfloorError, SettingError
 from fedfloor.base.ranges import RefusedError
 
 TESTS = Path(__file__).parents[1]
 MESSAGES = TESTS / "messages.txt"
+SOURCES = str(Path(fedfloor.__file__).parents[1])  # of the tree, or of a wheel
 HEAD = """\
 # The messages of all errors that tests expect, by test: approved sentences. Changed ones fail their test until they are
 # approved with `pytest --approve-messages tests/ROOM`, which writes this file. {…} differs between machines.
@@ -123,7 +125,11 @@ def without_places(text: str) -> str:
     text = re.sub(rf"{base}(?:/\w+?\d+\b)?", "{tmp}", text)
     folder = re.sub(r"\W", "_", running().split("::", 1)[-1])[:30]  # as pytest calls a test's folder, with a number
     text = re.sub(rf"\b{folder}\d+\b", "{tmp}", text)
-    for place, name in ((os.environ.get("FEDFLOOR_DATA", ""), "{data}"), (str(TESTS.parent), "{here}")):
+    for place, name in (
+        (os.environ.get("FEDFLOOR_DATA", ""), "{data}"),
+        (SOURCES, "{here}/src"),
+        (str(TESTS.parent), "{here}"),
+    ):
         text = text.replace(place, name) if place else text
     text = text.replace(", varied", "")  # the policy of tests/support/streaming.py, known once a test has imported it
     text = re.sub(r"\b0x[0-9a-f]{7,}\b|\b[0-9a-f]{32,}\b", "{…}", text)
