@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.ended import MISSING
 from fedfloor.data.files.joined import parts_of
-from fedfloor.data.files.layout import MISSING
 from fedfloor.data.files.quality import GOOD, is_good
 from fedfloor.data.files.times import NUMERALS, moment, numeral
 

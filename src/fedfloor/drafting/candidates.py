@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from fedfloor.data.ended import MISSING
 from fedfloor.data.files.excerpt import Excerpt, Excerpts
 from fedfloor.data.files.joined import JOIN, parts_of
-from fedfloor.data.files.layout import MISSING
 from fedfloor.data.kinds import ANSWERS, CALLED, FEW, STATE, filled, is_number, is_text, is_time, names_machine, word_of
 from fedfloor.data.reading import Columns
 from fedfloor.data.roles import LOOKED_AT, roles_of, stated

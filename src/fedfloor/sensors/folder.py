@@ -16,9 +16,9 @@ from typing import BinaryIO, Literal, NamedTuple
 from fedfloor.base import regular
 from fedfloor.base.errors import MALFORMED, SettingError, nearest, require, shown
 from fedfloor.base.strict import json_text
+from fedfloor.data.ended import MISSING
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.columnar import PARQUET, parquet_count, parquet_names, parquet_rows
-from fedfloor.data.files.layout import MISSING
 from fedfloor.data.files.rows import delimiter_of
 from fedfloor.sensors.events import POLL_S, Event, Missing, Refusal, Signal, Update, seconds
 

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import legible, toml_list, typed
+from fedfloor.data.ended import MISSING
 from fedfloor.data.files import unreadable
-from fedfloor.data.files.layout import LARGEST, MISSING, TableLayout
+from fedfloor.data.files.layout import LARGEST, TableLayout
 from fedfloor.data.files.packed import BombError, check_ratio, unpacked_bytes
 from fedfloor.data.files.rows import check_columns, delimiter_of, place
 from fedfloor.data.files.times import EPOCHS as PER_SECOND

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fedfloor.data.ended import MISSING
 from fedfloor.data.files.columnar import is_parquet
-from fedfloor.data.files.layout import MISSING
 from fedfloor.data.files.packed import unpacked_bytes
 from fedfloor.data.files.rows import (
     DAMAGED,

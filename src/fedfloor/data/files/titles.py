@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 
 from fedfloor.base.names import some
+from fedfloor.data.ended import MISSING
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.joined import JOIN
-from fedfloor.data.files.layout import MISSING
 from fedfloor.data.files.preamble import NUMBER, SEARCHED, preamble
 from fedfloor.data.files.rows import Row, decoded, is_workbook, opened, opened_workbook
 from fedfloor.data.reading import Reading, skipped
