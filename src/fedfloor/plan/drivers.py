@@ -108,7 +108,8 @@ class Dry(Driver):
 def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> NodeResult:
     """Return the result of a branch whose edge failed: every visit is lost.
 
-    >>> absent(Train(nodes.device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
+    >>> from fedfloor.plan.nodes import Train, Work, device
+    >>> absent(Train(device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
     True
     """
     none = RoundContext(0, 0, held, lost=lambda node, concurrent, key: True)  # noqa: ARG005

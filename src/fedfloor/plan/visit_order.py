@@ -15,7 +15,7 @@ def turns(node: Node) -> list[tuple[Node, int]]:
 
     The branches of a ``Parallel`` with mix = "keep" are turns that start at the same tick.
 
-    >>> from fedfloor.plan.nodes import device
+    >>> from fedfloor.plan.nodes import Work, device
     >>> [ticks for _, ticks in turns(Repeat(3, Train(device(0), Work(epochs=1))))]
     [1, 1, 1]
     """
@@ -39,7 +39,7 @@ def in_order(node: Node) -> list[Train]:
 def concurrent(node: Parallel) -> list[list[tuple[Train, ...]]]:
     """Return, for each visit of each branch in order, the simultaneous visits of the other branches.
 
-    >>> from fedfloor.plan.nodes import device
+    >>> from fedfloor.plan.nodes import Work, device
     >>> one, two, three = (Train(device(k), Work(epochs=1)) for k in range(3))
     >>> concurrent(Parallel((nodes.Sequence((one, two)), three))) == [[(three,), ()], [(one,)]]
     True
