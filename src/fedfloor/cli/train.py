@@ -80,6 +80,21 @@ def new(
     )  # fmt: skip
 
 
+Replay = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay", metavar="RUN", help="Train a run on real machines again, to the bit, in place of EXPERIMENT."
+    ),
+]  # fmt: skip
+Recalibrate = Annotated[
+    str | None,
+    typer.Option(
+        "--recalibrate", metavar="RUN",
+        help="Keep RUN's model, and find thresholds or intervals again: --rounds 1 and [model] init_from, keep.",
+    ),
+]  # fmt: skip
+
+
 def run(
     experiment: Annotated[
         str | None, typer.Argument(metavar="EXPERIMENT", help="An experiment file, or the name of a bundled one.")
@@ -92,19 +107,7 @@ def run(
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
     until: Until = None, resume: Resume = False, force: Force = False, track: Track = None,
     references: References = False, watch: options.Watch = False, stay: options.Stay = False, as_json: Json = False,
-    replay: Annotated[
-        Path | None,
-        typer.Option(
-            "--replay", metavar="RUN", help="Train a run on real machines again, to the bit, in place of EXPERIMENT."
-        ),
-    ] = None,
-    recalibrate: Annotated[
-        str | None,
-        typer.Option(
-            "--recalibrate", metavar="RUN",
-            help="Keep RUN's model, and find thresholds or intervals again: --rounds 1 and [model] init_from, keep.",
-        ),
-    ] = None,
+    replay: Replay = None, recalibrate: Recalibrate = None,
 ) -> None:  # fmt: skip
     """Train one model as described by an experiment file."""
     from fedfloor.api.run import carried_out

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedfloor.base import regular
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.base.ranges import number
 from fedfloor.tasks.figures import named
 
@@ -35,7 +35,7 @@ def recorded(folder: Path) -> dict[str, Any]:
         known = json.loads(regular.read_text(folder / "evaluation.json"))[KEY]
         shares = {when: known[when]["measured"] for when in ("before", "after")}
         return {KEY: {"promised": known["promised"], **shares, "nearer": known["nearer"]}}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, *MALFORMED):
         return {}
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.checking import parsed
-from fedfloor.base.errors import SettingError, shown
+from fedfloor.base.errors import MALFORMED, SettingError, shown
 from fedfloor.base.strict import json_text
 from fedfloor.data.dataset import Dataset
 from fedfloor.experiment import Experiment
@@ -179,7 +179,7 @@ def regimes(document: Mapping[str, Any], channels: int, path: Path) -> Regimes:
     """Return the regimes of a model's header; SettingError: they are damaged."""
     try:
         return Regimes.from_dict(document, channels)
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise SettingError(f"{path}: its regimes are damaged ({error}). {ADVICE}", key="damaged-model") from error
 
 
