@@ -25,6 +25,7 @@ from papers.verdicts import (
     MET,
     MINUS,
     OUTCOMES,
+    TIMES,
     UNDECIDED,
     UNTESTED,
     Claim,
@@ -40,6 +41,7 @@ TABLED = ROOT / "docs" / "reproduce.md"  # has the counts as a table
 TOLD = ROOT / "README.md"  # has them as a sentence
 SETTINGS = ("the paper's", "reduced", "other data")
 TOTAL = "all five"
+FITTED = " (fitted)"
 SUMMARY = "| paper | claims | " + " | ".join(OUTCOMES) + " |"
 HEAD = ("claim", "the paper", "ours", "outcome", "setting", "why", "command")
 INTRODUCTION = f"""\
@@ -56,8 +58,10 @@ that is linked beside them. ± is half of a 95 % interval over seeds, parks or d
 The *outcome* says what our figures show:
 
 - **{MET}**: the printed number lies where one more run of ours would lie with 95 % (mean ± h √(n + 1), with the half
-  width h of the interval of n runs), and this range is narrower than the effect that the claim is about; or the printed
-  difference lies in the interval of ours. What is computed without chance meets the printed digits.
+  width h of the interval of n runs, of logarithms for rounds by seed), and this range is narrower than the effect that
+  the claim is about; or the printed difference or ratio lies in the interval of ours. What is computed without chance
+  meets the printed digits. A number that a setting which the paper does not print was chosen by, *fitted*, is not met
+  by that.
 - **{CONFIRMED}**: the interval of the difference excludes 0 with the claimed sign. Differences are taken seed by seed
   where the page has them, of rounds, bytes and times as ratios; otherwise the sum of both half widths bounds theirs,
   whatever the pairing. Or a calculation shows what is claimed, of which no number is printed.
@@ -104,7 +108,7 @@ def _figure(file: str, one: Mapping[str, Any]) -> Figure:
     def read(column: str | int) -> str:
         return cell(one.get("file", file), one["row"], column, one.get("under", ""))
 
-    more = {key: one[key] for key in ("against", "effect") if key in one}
+    more = {key: one[key] for key in ("against", "effect", "fitted") if key in one}
     if "std" in one:
         more["std"] = read(one["std"])
     seeds = [read(column) for column in one.get("seeds", ())]
@@ -162,8 +166,8 @@ def page(claims: Sequence[Claim]) -> str:
 
 def row(claim: Claim) -> tuple[str, ...]:
     """Return the cells of a claim in its paper's table, those of :data:`HEAD`."""
-    printed = [f"{figure.name} {figure.paper}" for figure in claim.figures if figure.paper is not None]
-    printed += [f"{name.replace(MINUS, ' − ')} {size}" for name, size in claim.effects.items()]
+    printed = [f"{each.name} {each.paper}{FITTED if each.fitted else ''}" for each in claim.figures if each.paper]
+    printed += [_effect(name, size) for name, size in claim.effects.items()]
     ours = [f"{figure.name} {_shown(figure)}" for figure in claim.figures]
     page = claim.file or claim.proof
     link = f"[{Path(page).stem}]({f'../{page}'.replace('../docs/', '')})"
@@ -181,6 +185,10 @@ def row(claim: Claim) -> tuple[str, ...]:
         why,
         f"`{claim.command}`",
     )
+
+
+def _effect(name: str, size: str) -> str:
+    return f"{name.replace(MINUS, ' / ' if size.startswith(TIMES) else ' − ')} {size.removeprefix(TIMES)}"
 
 
 def _shown(figure: Figure) -> str:

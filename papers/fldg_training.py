@@ -61,8 +61,9 @@ NOTES = (
 )
 UNIT = "pixels are from 0 to 1"
 GAINS = (
-    "the paper prints differences for Fig. 6(a), which is taken for MNIST, case 1, after 100 rounds, in points: FLDG "
-    "13.2 above FedAvg and 46.3 above K-Center, FLDG-L 11.8 and 44.6. How many rounds its curves have is not said"
+    "the paper prints percentages for Fig. 6(a), which is taken for MNIST, case 1, after 100 rounds, and which fit "
+    "together as ratios alone (docs/errata.md): FLDG 13.2 above FedAvg and 46.3 above K-Center, FLDG-L 11.8 and 44.6. "
+    "How many rounds its curves have is not said"
 )
 CIFAR = (
     "FedAvg's figures are those of Fig. 1 after 300 rounds; of the others none are printed",

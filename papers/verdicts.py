@@ -33,6 +33,7 @@ SHARE = 0.1
 SEVERAL = 3  # runs of which a spread is known
 SINGLE = 3.0  # standard deviations by which a single run counts as apart
 MINUS = " minus "
+TIMES = "× "  # before a printed ratio
 UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "MB": 1e6, "GB": 1e9}
 CELL = re.compile(
     r"(?P<value>[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)(?: ± (?P<half>\d[\d,.]*))?(?: (?P<unit>[A-Za-zµ]+))?$"
@@ -49,6 +50,7 @@ class Figure:
         ours: as it stands on its results' page.
         against: the paper's figure that this one is compared with, where the claim lists no other.
         effect: it is a difference itself, in which the paper's must lie within the interval.
+        fitted: a setting that the paper does not print was chosen by it, so that it shows nothing.
         std: the standard deviation of single runs, where the page has it in the place of an interval.
         values: ours of every seed, where the page lists them.
     """
@@ -58,6 +60,7 @@ class Figure:
     ours: str
     against: str | None = None
     effect: bool = False
+    fitted: bool = False
     std: str | None = None
     values: tuple[float, ...] = ()
 
@@ -75,7 +78,7 @@ class Claim:
         proof: the page with the calculation that decides it without runs.
         figures: those that are compared.
         order: relations of figures' names or numbers, such as ``FedGS > FedAvg``; ``=`` means level with.
-        effects: differences that the paper prints, such as ``{"D minus FedAvg": "0.141"}``.
+        effects: differences that the paper prints, such as ``{"D minus FedAvg": "0.141"}``, or ratios: ``"× 1.463"``.
         setting: ``the paper's``, ``reduced`` or ``other data``.
         deviations: what is unlike the paper's setting; empty where nothing is.
         seeds: which ours are of.
@@ -137,8 +140,8 @@ def outcome(claim: Claim) -> str:
         return CONTRADICTED
     if UNDECIDED in relations:
         return UNDECIDED
-    numbers = [printed(claim, figure) for figure in claim.figures if figure.paper is not None]
-    effects = [_effect(difference(claim, name), paper) for name, paper in claim.effects.items()]
+    numbers = [printed(claim, figure) for figure in claim.figures if figure.paper is not None and not figure.fitted]
+    effects = [_printed_effect(claim, name, paper) for name, paper in claim.effects.items()]
     if any(each and set(each) == {MET} for each in (numbers, effects)):
         return MET
     if relations:
@@ -169,10 +172,11 @@ def _compared(claim: Claim, left: str, sign: str, right: str) -> str:
     return CONFIRMED if ahead > 0 else CONTRADICTED
 
 
-def difference(claim: Claim, text: str) -> Estimate:
+def difference(claim: Claim, text: str, *, ratio: bool = False) -> Estimate:
     """Return ``A minus B`` of two figures, or of a figure and a number, seed by seed where both have values of each.
 
-    Rounds, bytes and times, which have values by seed, are taken as logarithms, accuracies as they are.
+    Rounds, bytes and times, which have values by seed, are taken as logarithms, accuracies as they are, unless their
+    ratio is asked for.
 
     Raises:
         SettingError: a term is no figure of the claim and no number.
@@ -180,7 +184,7 @@ def difference(claim: Claim, text: str) -> Estimate:
     figures = {figure.name: figure for figure in claim.figures}
     left, right = text.split(MINUS)
     if values := _paired(claim, left, right):
-        sides = [np.array(each) if claim.accuracy else np.log(each) for each in values]
+        sides = [np.array(each) if claim.accuracy and not ratio else np.log(each) for each in values]
         return _mean(sides[0] - sides[1])
     pair = [figures.get(name) for name in (left, right)]
     a, b = (
@@ -222,7 +226,8 @@ def printed(claim: Claim, figure: Figure) -> str:
     """Return whether a printed figure is met, contradicted, or neither.
 
     It is met within the prediction interval, if that is narrower than the effect: the distance to the figure that the
-    claim compares it with. A figure that is computed meets it to the digits that the paper prints.
+    claim compares it with; in logarithms where these are taken of values by seed. A figure that is computed meets it to
+    the digits that the paper prints.
     """
     ours = estimate(claim, figure)
     text = str(figure.paper)
@@ -231,10 +236,13 @@ def printed(claim: Claim, figure: Figure) -> str:
         return _effect(ours, text)
     if not claim.runs:
         return MET if abs(ours.value - paper) <= 0.5 * _digit(text) * (1 + 1e-9) else CONTRADICTED
-    if abs(ours.value - paper) > ours.ahead:
-        return CONTRADICTED
     others = [parsed(str(other.paper))[0] for other in claim.figures if other.paper not in (None, figure.paper)]
     others += [parsed(figure.against)[0]] if figure.against else []
+    if figure.values and not claim.accuracy:
+        ours = _mean(np.log(figure.values))
+        paper, *others = (math.log(one) for one in (paper, *others))
+    if abs(ours.value - paper) > ours.ahead:
+        return CONTRADICTED
     effect = max((abs(paper - other) for other in others), default=0.0)
     return MET if ours.ahead < effect else UNDECIDED
 
@@ -250,6 +258,14 @@ def visible(claim: Claim) -> float:
 def _pairs(text: str) -> list[str]:
     terms = re.split(r" [<>=] ", text)
     return [left + MINUS + right for left, right in pairwise(terms)]
+
+
+def _printed_effect(claim: Claim, name: str, text: str) -> str:
+    """Return whether a printed difference is met, or a printed ratio, of which both figures have values by seed."""
+    if not text.startswith(TIMES):
+        return _effect(difference(claim, name), text)
+    ratio = difference(claim, name, ratio=True)
+    return _effect(ratio, str(math.log(parsed(text.removeprefix(TIMES))[0])))
 
 
 def _effect(ours: Estimate, text: str) -> str:

@@ -23,6 +23,7 @@ TWO = Figure("b", None, "0.85")
 PRINTED = Figure("a", "0.915", "0.90 ± 0.01")
 OTHER = Figure("b", "0.80", "0.85 ± 0.02")
 ROUNDS = Figure("a", None, "9.7", values=(5.0, 11.0, 13.0)), Figure("b", None, "58.7", values=(26.0, 64.0, 86.0))
+CLOSE = Figure("a", None, "0.6", values=(0.58, 0.6, 0.62)), Figure("b", None, "0.5", values=(0.5, 0.5, 0.5))
 SEEDS = Figure("a", None, "0.53", values=(0.43, 0.60, 0.57)), Figure("b", None, "0.30", values=(0.10, 0.38, 0.41))
 
 
@@ -62,6 +63,17 @@ def made(*figures: Figure, runs: int = 3, **more: Any) -> Claim:
         (made(A, B, order=("a > b",), effects={"a minus b": "0.07"}), MET),  # 0.05 ± 0.03
         (made(A, B, order=("a > b",), effects={"a minus b": "0.09"}), CONFIRMED),
         (made(A, B, effects={"a minus b": "0.09"}), CONTRADICTED),
+        # ln of 4.3, 1.6 and 1.4 is 0.75 ± 1.54, wider than what is printed; of 1.16, 1.2 and 1.24 it is 0.18 ± 0.08
+        (made(*SEEDS, order=("a > b",), accuracy=True, effects={"a minus b": "× 2"}), CONFIRMED),
+        (made(*CLOSE, order=("a > b",), accuracy=True, effects={"a minus b": "× 1.3"}), MET),
+        (made(*CLOSE, order=("a > b",), accuracy=True, effects={"a minus b": "× 1.08"}), CONFIRMED),  # ln is 0.08
+        (made(*CLOSE, order=("a > b",), accuracy=True, effects={"a minus b": "× 1.6"}), CONFIRMED),  # ln is 0.47
+        # 19, 7 and 27 rounds: exp(2.73 ± 3.48), wider than 80/18, though 18 ± 50 is narrower than 62
+        (made(Figure("a", "18", "17.7", values=(19.0, 7.0, 27.0), against="80")), UNDECIDED),
+        (made(Figure("a", "18", "19", values=(19.0, 18.0, 20.0), against="80")), MET),
+        (made(Figure("a", "30", "19", values=(19.0, 18.0, 20.0), against="80")), CONTRADICTED),
+        (made(Figure("a", "28.2", "31.7 ± 5.4", effect=True, fitted=True), order=("a > 0",)), CONFIRMED),
+        (made(Figure("a", "28.2", "31.7 ± 5.4", effect=True, fitted=True)), UNDECIDED),
         (made(Figure("a", "28.2", "31.7 ± 5.4", effect=True)), MET),
         (made(Figure("a", "25.2", "31.7 ± 5.4", effect=True)), CONTRADICTED),
         (made(Figure("a", "0.056", "0.0562"), runs=0), MET),  # to the digits that are printed

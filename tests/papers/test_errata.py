@@ -169,6 +169,20 @@ def test_averages_of_fedgs() -> None:
     assert round(100 * (1 - needed / np.mean(reached)), 1) == 47.5
     assert round(100 * (1 - needed / np.mean([one or 500 for one in rounds]))) == 59
     assert sorted(reached)[:3] == [68, 71, 76]
+    fedavg = rounds[list(fedgs_training.BASELINES).index("fedavg")]
+    assert round(fedavg / needed, 1) == 3.3
+
+
+def test_devices_that_are_drawn_first_do_not_make_selections_equally_likely() -> None:
+    """Eq. 6 and its trick, of four devices with two classes: one is drawn, then the one that evens it out."""
+    counts = np.array([[1, 0], [1, 0], [1, 0], [0, 1]])
+    chosen = np.zeros(4)
+    for first in range(4):
+        far = {k: float(np.abs(counts[first] + counts[k] - 1).sum()) for k in range(4) if k != first}
+        best = [k for k, one in far.items() if one == min(far.values())]
+        chosen[first] += 1 / 4
+        chosen[best] += 1 / 4 / len(best)
+    assert chosen == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1])
 
 
 def test_ends_of_gbpcs_are_swapped_between_text_and_plot() -> None:
@@ -266,3 +280,17 @@ def test_one_hash_of_fldg_tells_many_groups_apart() -> None:
     values = hash_vectors(hash_functions(4, 1, 3.0, seed=0), far)
     assert len(np.unique(values)) == 10
     assert fewest_functions(10, 3.0) == 3
+
+
+def test_percentages_of_fldgs_fig_6a_are_ratios() -> None:
+    """FLDG beside FLDG-L follows from FedAvg and from K-Center, in the same round and the same runs."""
+    half = 0.05  # of the last digit that is printed
+    fldg, fldgl = (13.2, 46.3), (11.8, 44.6)  # above FedAvg, above K-Center
+    points = [(a - b - 2 * half, a - b + 2 * half) for a, b in zip(fldg, fldgl, strict=True)]
+    assert points[0][1] < points[1][0], "1.4 and 1.7 points: no difference fits both"
+    ratios = [
+        ((100 + a - half) / (100 + b + half), (100 + a + half) / (100 + b - half))
+        for a, b in zip(fldg, fldgl, strict=True)
+    ]
+    both = max(low for low, _ in ratios), min(high for _, high in ratios)
+    assert both == pytest.approx((1.0116, 1.0125), abs=1e-4), "one ratio fits both"
