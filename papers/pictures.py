@@ -115,6 +115,8 @@ def lines(
             )  # fmt: skip
         axes.set_xlabel(x)
         axes.set_ylabel(y)
+        if all(float(pair[0]).is_integer() for pairs in curves.values() for pair in pairs):
+            axes.xaxis.get_major_locator().set_params(integer=True)
 
     return _svg(drawn)
 
@@ -122,11 +124,11 @@ def lines(
 FAR = 20.0  # ratio of the largest and the least from which on an axis is logarithmic
 
 
-def beside(pairs: Sequence[tuple[str, float, float, float]]) -> str:
+def beside(pairs: Sequence[tuple[str, float, float, float, float]]) -> str:
     """Draw figures beside the printed ones, a line each.
 
     Args:
-        pairs: name, the printed number, ours, and half of its interval.
+        pairs: name, the printed number, ours, and the ends of its interval.
     """
 
     def drawn(figure: Any) -> None:
@@ -134,9 +136,8 @@ def beside(pairs: Sequence[tuple[str, float, float, float]]) -> str:
         places = range(len(pairs), 0, -1)
         ours = [pair[2] for pair in pairs]
         printed = [pair[1] for pair in pairs]
-        axes.errorbar(
-            ours, places, xerr=[pair[3] for pair in pairs], fmt="o", color=COLOURS[0], capsize=4, label="ours"
-        )
+        reach = [[value - low for *_, value, low, _ in pairs], [high - value for *_, value, _, high in pairs]]
+        axes.errorbar(ours, places, xerr=reach, fmt="o", color=COLOURS[0], capsize=4, label="ours")
         axes.scatter(printed, places, s=70, facecolors="none", edgecolors=INK, marker="D", label="the paper", zorder=3)
         axes.set_yticks(list(places), [pair[0] for pair in pairs])
         axes.set_ylim(0.4, len(pairs) + 0.6)

@@ -17,14 +17,14 @@ from fedfloor.runs.folder import write
 from papers import catalog, pictures
 from papers.claims import HEAD, ROOT, cell, read, row
 from papers.documents import table
-from papers.verdicts import OUTCOMES, Claim, estimate, parsed
+from papers.verdicts import OUTCOMES, Claim, parsed, span
 
 ERRATA = ROOT / "docs" / "errata.md"
 RESULTS = ROOT / "results"
 OTHERS = "Everything else"
 LEGEND = (
     "In pictures, filled points are ours with their 95 % intervals, or three standard deviations of a single run where "
-    "they are known, and hollow ones are printed."
+    "they are known, and hollow ones are printed. Means of rounds by seed are geometric there."
 )
 Drawn = Callable[[], Mapping[str, str]]  # what pictures show → SVG
 
@@ -285,10 +285,9 @@ def beside(claim: Claim) -> str | None:
     """Draw a claim's figures beside the printed ones; None where fewer than one is printed or ours are endless."""
     pairs = []
     for one in claim.figures:
-        ours = estimate(claim, one)
-        if one.paper is not None and math.isfinite(ours.value):
-            half = ours.half or ours.ahead  # of a single run, three standard deviations
-            pairs.append((one.name, parsed(one.paper)[0], ours.value, half if math.isfinite(half) else 0.0))
+        ours, low, high = span(claim, one)
+        if one.paper is not None and math.isfinite(ours):
+            pairs.append((one.name, parsed(one.paper)[0], ours, low, high))
     return pictures.beside(pairs) if pairs else None
 
 
@@ -321,16 +320,28 @@ PAGE = """\
 <!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>
-body {{ font: 15px/1.5 system-ui, sans-serif; color: #1d2733; background: #fff; max-width: 76rem; margin: 2rem auto;
-  padding: 0 1rem; }}
+:root {{ color-scheme: light dark; --ink: #1d2733; --ground: #fff; --shade: #f2f5f8; --line: #c3ccd6;
+  --met: #0a6b3d; --confirmed: #1d5fa7; --contradicted: #a3261d; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: #dfe6ed; --ground: #161b21; --shade: #232a32; --line: #414c58;
+  --met: #5cc892; --confirmed: #7fb4f0; --contradicted: #f08d84; }} }}
+body {{ font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 76rem;
+  margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; font-size: 13px; }} td:last-child {{ min-width: 13rem; }}
-th, td {{ border: 1px solid #c3ccd6; padding: .3rem .5rem; text-align: left; vertical-align: top; }}
-th {{ background: #f2f5f8; }}
-code {{ background: #f2f5f8; padding: 0 .2rem; overflow-wrap: break-word; }}
-.pictures {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(26rem, 1fr)); gap: 1rem; margin: 1rem 0; }}
-figure {{ margin: 0; border: 1px solid #c3ccd6; padding: .5rem; }} figure svg {{ width: 100%; height: auto; }}
+th, td {{ border: 1px solid var(--line); padding: .3rem .5rem; text-align: left; vertical-align: top; }}
+th {{ background: var(--shade); }}
+code {{ background: var(--shade); padding: 0 .2rem; overflow-wrap: anywhere; }}
+.pictures {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(26rem, 100%), 1fr)); gap: 1rem;
+  margin: 1rem 0; }}
+figure {{ margin: 0; border: 1px solid var(--line); padding: .5rem; background: #fff; color: #1d2733; }}
+figure svg {{ width: 100%; height: auto; }}
 figcaption {{ font-size: 13px; }}
-.met {{ color: #0a6b3d; }} .confirmed {{ color: #1d5fa7; }} .contradicted {{ color: #a3261d; }}
+.met {{ color: var(--met); }} .confirmed {{ color: var(--confirmed); }} .contradicted {{ color: var(--contradicted); }}
+@media (max-width: 55rem) {{
+  table, tbody, tr, td {{ display: block; }} tr:first-child, td:empty {{ display: none; }}
+  tr {{ border: 1px solid var(--line); margin: .6rem 0; padding: .3rem .5rem; }}
+  td {{ border: 0; padding: .1rem 0; overflow-wrap: anywhere; }} td:first-child {{ font-weight: 600; }}
+  td:not(:first-child)::before {{ content: attr(data-of) ": "; color: var(--ink); opacity: .7; }}
+}}
 </style>
 {text}
 </html>
@@ -359,13 +370,15 @@ def _html(text: str) -> str:
 def _html_table(lines: Sequence[str]) -> str:
     head, _, *body = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     said = "".join(f"<th>{_words(cell)}</th>" for cell in head)
-    cells = ["".join(_html_cell(cell) for cell in line) for line in body]
+    cells = ["".join(map(_html_cell, head, line)) for line in body]
     return f"<table><tr>{said}</tr>" + "".join(f"<tr>{line}</tr>" for line in cells) + "</table>"
 
 
-def _html_cell(cell: str) -> str:
-    outcome = next((one for one in OUTCOMES if cell.startswith(one)), "")
-    return f'<td class="{outcome.replace(" ", "-")}">{_words(cell)}</td>' if outcome else f"<td>{_words(cell)}</td>"
+def _html_cell(name: str, cell: str) -> str:
+    """Return a cell, with its column's name for narrow windows, where rows are lists."""
+    outcome = next((one for one in OUTCOMES if cell.startswith(one)), "").replace(" ", "-")
+    kind = f' class="{outcome}"' if outcome else ""
+    return f'<td{kind} data-of="{escape(name)}">{_words(cell)}</td>'
 
 
 def _words(text: str) -> str:
