@@ -784,7 +784,8 @@ def servers_of_sums(tally: Tally, folder: Path) -> None:
             if what == "samples":
                 device_sum.facts = "a normalisation to zero"
             else:
-                other = {"model": {"arrived": 0 * sum_.start["w"]}, "rate": {"work": replace(VISIT, rate=1e-30)}}[what]
+                zeros = 0 * sum_.start["w"].numpy()
+                other = {"model": {"arrived": zeros}, "rate": {"work": replace(VISIT, rate=1e-30)}}[what]
                 device_sum.masked = _with(device_sum.masked, other)  # type: ignore[method-assign]
         try:
             sum_.run()
@@ -871,7 +872,7 @@ def orders_past_protection(tally: Tally, folder: Path) -> None:
     def placed(sum_: Attacked, change: Mapping[str, Any]) -> str:
         about = {**(sum_.server.about(0) or {}), **change}
         try:
-            place = sum_.devices[0].standing(sum_.engine.network, VISIT, about, sum_.place)
+            place = sum_.devices[0].standing(sum_.engine.network.size, VISIT, about, sum_.place)
         except RefusedError:
             return REFUSED
         return HARMLESS if place.noise and "fraction" in change else "the device masks its update for it"
@@ -886,8 +887,8 @@ def orders_past_protection(tally: Tally, folder: Path) -> None:
 
 
 def _with(masked: Callable[..., Any], other: Mapping[str, Any]) -> Callable[..., Any]:
-    def changed(network: Any, work: Any, arrived: Any, *rest: Any) -> Any:
-        return masked(network, other.get("work", work), other.get("arrived", arrived), *rest)
+    def changed(work: Any, arrived: Any, *rest: Any) -> Any:
+        return masked(other.get("work", work), other.get("arrived", arrived), *rest)
 
     return changed
 

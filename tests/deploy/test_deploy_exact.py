@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedfloor.deploy.processes import resident_mb
+from benchmarks.sizing import used
 from fedfloor.deploy.settings import DataSource
 from fedfloor.deploy.sums_worker import SumsWorker
+from fedfloor.runs import ledger
 from live_park import experiment, figures, live, simulated
 from live_processes import needs_broker, processes
 
 DEVICES = 4
+MASKED = "method.travel = { kind = 'secure-sum', bits = 64, bound = 1e6, together = true }\n"
 COLUMNS = "data.columns = { device = 'site', life = 'days', label = 'state', categories = { kind = 'one-hot' } }\n"
 LIVES = "data.ended = 'failed'\n" + COLUMNS
 ROWS = "data.columns = { device = 'site', label = 'state', ignore = ['kind'] }\n"
@@ -50,12 +54,14 @@ def table(folder: Path, holes: bool = False) -> Path:
 def asked(folder: Path, method: str, more: str = "") -> Path:
     path = table(folder, holes="missing" in CASES[method])
     more = f"data.path = '{path}'\n{SPLIT}{CASES[method]}{more}"
-    return experiment(folder, method, rounds=8, devices=DEVICES, model="linear", more=more)
+    factories = 1 if MASKED in more else 2  # a crew is of three devices or more
+    return experiment(folder, method, rounds=8, devices=DEVICES, model="linear", more=more, factories=factories)
 
 
+@pytest.mark.parametrize("more", ["", MASKED], ids=["clear", "secure"])
 @pytest.mark.parametrize("method", CASES)
-def test_sums_in_numpy_are_those_of_the_simulation_to_the_bit(method: str, tmp_path: Path) -> None:
-    what = asked(tmp_path, method)
+def test_sums_in_numpy_are_those_of_the_simulation_to_the_bit(method: str, more: str, tmp_path: Path) -> None:
+    what = asked(tmp_path, method, more)
     _, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:
         got = park.run()
@@ -79,12 +85,20 @@ def test_what_is_no_visit_of_sums_goes_to_the_usual_worker(tmp_path: Path) -> No
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
 
 
+def without_torch(file: Path) -> subprocess.Popen[bytes]:
+    """Start a device in an interpreter that cannot import PyTorch."""
+    program = "import sys; sys.modules['torch'] = None; from fedfloor.cli import main; main()"
+    with file.with_suffix(".log").open("ab") as said:
+        return subprocess.Popen([sys.executable, "-c", program, "park", "device", file], stdout=said, stderr=said)
+
+
 @pytest.mark.slow
 @pytest.mark.live
 @needs_broker
+@pytest.mark.parametrize("more", ["", MASKED], ids=["clear", "secure"])
 @pytest.mark.parametrize("method", ["kaplanmeier", "hotelling"])
-def test_real_devices_sum_up_within_100_mib(method: str, tmp_path: Path) -> None:
-    what = asked(tmp_path, method)
+def test_devices_that_cannot_import_pytorch_sum_up_within_100_mib(method: str, more: str, tmp_path: Path) -> None:
+    what = asked(tmp_path, method, more)
     simulated(what, tmp_path / "simulated")
     table_of = tmp_path / "pumps.csv"
     lines = table_of.read_text().splitlines()
@@ -94,7 +108,8 @@ def test_real_devices_sum_up_within_100_mib(method: str, tmp_path: Path) -> None
         path.write_text("\n".join([lines[0], *(line for line in lines[1:] if line.startswith(f"s{k},"))]) + "\n")
         return DataSource("folder", path)
 
-    with processes(tmp_path, what, data=own) as park:
+    with processes(tmp_path, what, data=own, fork=without_torch) as park:
         assert park.cloud().wait(240) == 0, park.logs()
-        held = [resident_mb(process.pid) for process in park.devices.values()]
-    assert max(held) < 100  # type: ignore[type-var]
+        most = [used(process.pid) for process in park.devices.values()]
+    assert all(one is not None and one[0] < 100 * 1.024**2 for one in most), most
+    assert all(line.lost == 0 for line in ledger.read(tmp_path / "live/ledger.jsonl"))

@@ -18,7 +18,7 @@ from benchmarks.revealed import SETTINGS, table
 from fedfloor import config
 from fedfloor.base.errors import SettingError
 from fedfloor.base.ranges import RefusedError
-from fedfloor.deploy import names, own
+from fedfloor.deploy import device_sum, names, own
 from fedfloor.deploy.device import FAILED
 from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.own_work import OwnWork
@@ -49,7 +49,9 @@ def worker(folder: Path, more: str, method: str = "fedavg", model: str = "logist
     what = experiment(folder, method, devices=6, factories=2, model=model, more=more)
     read = config.read(what, [])
     park = own.alone(build_park(read), read, 1, tests=True)
-    return Worker(device_settings(folder, what, 1, 0), read, read.configured, names.table(read), park)
+    settings = device_settings(folder, what, 1, 0)
+    sums = device_sum.made(settings, read, read.configured, int(park.holdings[1]))
+    return Worker(settings, read, read.configured, names.table(read), park, sums)
 
 
 def order(of: Worker, work: Work, number: int = 1, **about: object) -> Message:
@@ -178,7 +180,8 @@ def test_the_own_plan_has_the_work_of_every_methods_rounds(name: str, setting: s
         return
     alone = own.alone(park, read, 1)
     engine, _ = prepare.engine(read, method, alone, Alone(), DeviceMemory(None), live=True)
-    mine = OwnWork(method, read.rounds, engine, 1)
+    network = engine.network
+    mine = OwnWork(method, read.rounds, alone, 1, lambda: {"w": network.flat.clone()}, network.trained, network.layout)
     for number, plan in zip((1, 3), plans, strict=True):
         for work in set_of(walk.works(plan, cloud=False)):
             mine.check(work, number)

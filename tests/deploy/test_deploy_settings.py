@@ -129,7 +129,7 @@ def test_a_link_tries_for_an_hour_and_then_connects(tmp_path: Path) -> None:
             one.wait()
 
 
-@pytest.mark.parametrize("module", ["device", "flower"])
+@pytest.mark.parametrize("module", ["device", "flower", "device_sum", "sums_worker"])
 def test_what_idles_or_is_started_for_each_message_does_not_wait_for_pytorch(module: str) -> None:
     pytest.importorskip("flwr")
     program = f"import sys, fedfloor.deploy.{module}; sys.exit('torch' in sys.modules)"

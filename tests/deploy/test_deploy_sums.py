@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from test_deploy_faults import losing
 from torch import Tensor
 
@@ -28,7 +27,7 @@ from fedfloor.deploy.sum_messages import read_keys
 from fedfloor.engine.travel import VisitPath
 from fedfloor.parts.mixing.mix import BySamples, Equal
 from fedfloor.parts.mixing.private import Private
-from fedfloor.parts.protection.masking import PublicKeys, Residues, unmasked
+from fedfloor.parts.protection.masking import Bytes, PublicKeys, Residues, unmasked
 from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
@@ -85,13 +84,14 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
         ask(0, "sum-shares", keys={str(v): keys[v] for v in (1, 2, 3)})
     network = models.build("logistic", (1, 28, 28), 62, 0)
     work = Work(epochs=1, travel="secure-sum")
-    change = torch.ones(network.flat.numel())
+    model = network.flat.numpy()
+    change = np.ones_like(model)
     receipt = Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
 
-    def sent(k: int, **other: object) -> Tensor:
+    def sent(k: int, **other: object) -> Bytes:
         about = {"identity": first, "mix": "equal", "settings": {}, "fraction": 10, "ring": [0, 1, 2, 3]}
         about |= {"around": [v for v in devices if v != k], **other}
-        payload, shown = devices[k].masked(network, work, network.flat, change, receipt, about, KEY)
+        payload, shown = devices[k].masked(work, model, change, len(change), receipt, about, KEY)
         assert (shown.loss_first, shown.loss_last, shown.accuracy) == (0, 0, 0)
         return payload
 
@@ -141,16 +141,17 @@ def test_a_device_takes_no_rule_that_lifts_its_update_above_its_noise() -> None:
         one.reply("sum-check", {"identity": "44" * 32, "shares": sealed})
     network = models.build("logistic", (1, 28, 28), 62, 0)
     work = Work(epochs=1, travel="secure-sum")
-    change = torch.zeros(network.flat.numel())
+    model = network.flat.numpy()
+    change = np.zeros_like(model)
     receipt = Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
     about = {"identity": "44" * 32, "fraction": 20, "ring": [0, 1, 2], "settings": {}}
     for k, rule in ((0, "by_samples"), (1, "equal")):
         given = {**about, "mix": rule, "around": [v for v in devices if v != k]}
         if rule == "by_samples":
             with refused("sum", RefusedError):
-                devices[k].masked(network, work, network.flat, change, receipt, given, KEY)
+                devices[k].masked(work, model, change, len(change), receipt, given, KEY)
         else:
-            vector, _ = devices[k].masked(network, work, network.flat, change, receipt, given, KEY)
+            vector, _ = devices[k].masked(work, model, change, len(change), receipt, given, KEY)
             assert vector.any()  # masks cover a change of zeros
 
 
@@ -176,9 +177,10 @@ def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie
     shares = {k: ask(k, "sum-shares", keys={str(v): keys[v] for v in keys if v != k}) for k in devices}
     for k in devices:
         ask(k, "sum-check", shares={str(v): shares[v][str(k)] for v in devices if v != k})
-    honest = (Work(epochs=1, travel="secure-sum"), network.flat, 10, "by_samples")
+    flat = network.flat.numpy()
+    honest = (Work(epochs=1, travel="secure-sum"), flat, 10, "by_samples")
     work, model, fraction, rule = {
-        "nothing": honest, "model": (honest[0], torch.zeros_like(network.flat), 10, "by_samples"),
+        "nothing": honest, "model": (honest[0], np.zeros_like(flat), 10, "by_samples"),
         "rate": (replace(honest[0], rate=1e-30), *honest[1:]), "fraction": (*honest[:2], 9, "by_samples"),
         "weight": (*honest[:3], "equal"), "ring": honest,
     }[lie]  # fmt: skip
@@ -190,9 +192,9 @@ def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie
         about = {"identity": identity, "mix": given[3], "settings": {}, "fraction": given[2],
                  "ring": ring_of,
                  "around": [v for v in devices if v != k]}  # fmt: skip
-        change = torch.full((network.flat.numel(),), 1.0 if k == 0 else 0.0)
-        payload, _ = devices[k].masked(network, given[0], given[1], change, receipt, about, KEY)
-        ring.add(total, payload.numpy())
+        change = np.full_like(flat, 1.0 if k == 0 else 0.0)
+        payload, _ = devices[k].masked(*given[:2], change, len(change), receipt, about, KEY)
+        ring.add(total, payload)
     revealed = {
         k: {int(v): bytes.fromhex(text) for v, text in ask(k, "sum-unmask", survivors=[0, 1, 2, 3]).items()}
         for k in devices

@@ -82,19 +82,19 @@ class Protocol:
 
     def run(self) -> None:
         ring = self.made.fixed.ring
-        network = self.engine.network
+        start = self.start["w"].numpy()
         self.server.begin()
         self.server.hang(self.visit, self.start["w"], self.place)
         receipt = Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
         for k in sorted(self.changes.keys() - set().union(*self.gone[:3])):
             about = self.server.about(k)
             if about is not None:
-                change = self.changes[k]
+                change = self.changes[k].numpy()
                 place = replace(self.place, device=k)
                 device_sum = self.devices[k]
-                vector, _ = device_sum.masked(network, self.visit, self.start["w"], change, receipt, about, place)
-                self.made.add(k, {"w": vector}, 1, [receipt])
-                ring.add(self.partial.setdefault(self.factories[k], ring.zeros()), vector.numpy())
+                vector, _ = device_sum.masked(self.visit, start, change, len(change), receipt, about, place)
+                self.made.add(k, {"w": torch.from_numpy(vector)}, 1, [receipt])
+                ring.add(self.partial.setdefault(self.factories[k], ring.zeros()), vector)
         self.server.end()
 
 

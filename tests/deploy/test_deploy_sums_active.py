@@ -27,7 +27,7 @@ from fedfloor import config
 from fedfloor.base.errors import RunError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import authority
-from fedfloor.deploy.device_sum import DeviceSum
+from fedfloor.deploy.device_sum import DeviceSum, most_devices
 from fedfloor.deploy.machines import device_settings
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
@@ -36,7 +36,6 @@ from fedfloor.deploy.revealed_sums import RevealedSums
 from fedfloor.deploy.settings import DataSource, DeviceSettings, read, to_toml
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, common, packed, unpacked
-from fedfloor.deploy.worker import most_devices
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.parts.mixing.mix import BySamples
 from fedfloor.parts.mixing.private import Private
@@ -73,14 +72,14 @@ def own_samples(folder: Path, devices: int) -> tuple[str, Callable[[int], DataSo
 
 def test_each_input_on_which_an_update_depends_changes_the_masks() -> None:
     work = Work(steps=1, trains="head")
-    model = torch.arange(4.0)
+    model = np.arange(4.0)
     place = Key(0, 1, 2, 3, 4)
     inputs: dict[str, Any] = {
         "work": work, "arrived": model, "place": place, "facts": "f", "rule": ("equal", {}), "fraction": 3,
         "ring": (4, 3),
     }  # fmt: skip
     other = {
-        "work": replace(work, rate=1e-30), "arrived": torch.tensor([0.0, 1.0, 2.0, 4.0]),
+        "work": replace(work, rate=1e-30), "arrived": np.array([0.0, 1.0, 2.0, 4.0]),
         "place": replace(place, tick=3), "facts": "", "rule": ("by_samples", {}), "fraction": 4, "ring": (3, 4),
     }  # fmt: skip
     digests = {common(**inputs), common(**{**inputs, "place": replace(place, round=2)})}
@@ -335,7 +334,7 @@ class NoisyProtocol(Attacked):
             masked = usual(*given, self.named)
             self.left.add(k)
             return masked
-        return torch.zeros(self.made.fixed.ring.bytes, dtype=torch.uint8), given[4]
+        return self.made.fixed.ring.zeros(), given[4]
 
 
 NOISY_SETTINGS = {"clip": 1.0, "noise": 64.0, "delta": 1e-2, "distributed": True}
@@ -367,11 +366,11 @@ def test_with_noise_devices_that_drop_out_before_and_after_their_masked_update_c
 def test_with_noise_a_device_is_refused_a_second_sum_before_it_trains(tmp_path: Path) -> None:
     first, second = (NoisyProtocol(tmp_path / name, tmp_path) for name in ("first", "second"))
     first.run()
-    network = second.engine.network
+    size = second.engine.network.size
     second.server.begin()
     for k in DEVICES:
         with refusals.refused("sum", RefusedError):
-            second.devices[k].standing(network, VISIT, second.server.about(k), second.place, "a")
+            second.devices[k].standing(size, VISIT, second.server.about(k), second.place, "a")
 
 
 @pytest.mark.parametrize(("survivors", "revealed"), [(6, True), (5, False)])
@@ -397,8 +396,8 @@ def test_a_device_accepts_no_ring_of_more_devices_than_its_park_has(tmp_path: Pa
     assert about is not None
     for ring in ([*DEVICES, 9], list(range(1000))):
         with refusals.refused("sum", RefusedError):
-            one.devices[0].standing(one.engine.network, VISIT, {**about, "ring": ring}, one.place, "a")
-    assert one.devices[0].standing(one.engine.network, VISIT, about, one.place, "a").needed == 6
+            one.devices[0].standing(one.engine.network.size, VISIT, {**about, "ring": ring}, one.place, "a")
+    assert one.devices[0].standing(one.engine.network.size, VISIT, about, one.place, "a").needed == 6
 
 
 def test_a_device_knows_the_devices_of_its_factory_where_it_does_not_see_all(tmp_path: Path) -> None:
@@ -430,11 +429,11 @@ def test_a_unit_that_rounds_updates_away_is_refused(tmp_path: Path) -> None:
     about = one.server.about(0)
     assert about is not None
     network = one.engine.network
-    honest = one.devices[0].standing(network, VISIT, about, one.place)
+    honest = one.devices[0].standing(network.size, VISIT, about, one.place)
     assert honest.fixed.fraction == one.made.fixed.fraction
     for fraction, refused in ((honest.fixed.fraction - 4, False), (-5, True), (-100, True)):
         with pytest.raises(RefusedError, match="round this device's update away") if refused else nullcontext():
-            one.devices[0].standing(network, VISIT, {**about, "fraction": fraction}, one.place)
+            one.devices[0].standing(network.size, VISIT, {**about, "fraction": fraction}, one.place)
 
 
 # -- keys and factories that are not the devices' ---------------------------------------------------------------------

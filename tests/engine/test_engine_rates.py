@@ -20,7 +20,7 @@ from fedfloor.engine import union
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.local_update import extracts_once
 from fedfloor.engine.steps import large_layers
-from fedfloor.engine.summing import farthest
+from fedfloor.engine.summand import farthest
 from fedfloor.engine.visit import is_linear_visit
 from fedfloor.parts.objectives.objective import Plain
 from fedfloor.parts.work import WorkSettings

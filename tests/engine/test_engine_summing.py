@@ -17,7 +17,7 @@ import refusals
 from fedfloor import config
 from fedfloor.engine.executor import LocalExecutor
 from fedfloor.engine.limit import Limit, Part
-from fedfloor.engine.summing import bound, farthest
+from fedfloor.engine.summand import bound, farthest
 from fedfloor.engine.travel import VisitPath
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.protection.masking import threshold

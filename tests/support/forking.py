@@ -168,7 +168,7 @@ def tell_losses(path: Path) -> None:
 def main() -> None:
     from fedfloor import config
     from fedfloor.cli import deploying
-    from fedfloor.deploy import cloud, edge, mqtt, names, own, settings, worker
+    from fedfloor.deploy import cloud, device_sum, edge, mqtt, names, own, settings, worker
     from fedfloor.runs.parks import build_park
 
     what = config.read(Path(sys.argv[1]), [])
@@ -179,7 +179,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:  # a worker with secure sums opens its record of them
         place = Path(folder)
         made = settings.DeviceSettings("p", "d", 0, 0, where, place, place / "memory", place, edge="e")
-        worker.Worker(made, what, what.configured, names.table(what), build_park(what))
+        sums = device_sum.made(made, what, what.configured, 1)
+        worker.Worker(made, what, what.configured, names.table(what), build_park(what), sums)
     mqtt.MqttConnection("d", made.broker)
     for line in sys.stdin:
         kind, _, said = line.strip().partition(" ")

@@ -111,6 +111,11 @@ def located(error: BaseException) -> str:
     return _text(error) if frame is None else f"{_text(error)} ({_place(frame)})"
 
 
+def reason(error: BaseException) -> str:
+    """Return an error's own sentence if it has one; otherwise :func:`located`."""
+    return str(error) if isinstance(error, FedfloorError) else located(error)
+
+
 def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ").removesuffix(".")
 

@@ -58,6 +58,11 @@ def printable(text: str) -> str:
     return line if len(line) <= LOG_CHARS else line[:LOG_CHARS] + " …"
 
 
+def worth_a_line(count: int) -> bool:
+    """Return whether the last of so many alike events is logged, so that a flood does not fill the disk."""
+    return count <= TOLD or count.bit_count() == 1
+
+
 def timely(session: int) -> None:
     """Refuse a session that begins in the future, as it would block later sessions of the rightful sender.
 
@@ -162,7 +167,7 @@ class MessageFilter:
             sender = STRANGER
         self.refused[sender, error.reason] += 1
         count = self.refused[sender, error.reason]
-        if count <= TOLD or count.bit_count() == 1:  # so that a flood does not fill the disk
+        if worth_a_line(count):
             log.warning("refused a message of %s: %s (%d so far)", printable(sender), printable(str(error)), count)
 
     def log(self, level: int, sender: str, text: str) -> None:

@@ -23,7 +23,7 @@ from fedfloor.base.outside import ANY
 from fedfloor.base.ranges import RefusedError
 from fedfloor.base.version import __version__
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import asking, mqtt, names, own, record, sums_worker
+from fedfloor.deploy import asking, device_sum, mqtt, names, own, record, sums_worker
 from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.deploy.channel import REPEATS
 from fedfloor.deploy.checks import REQUESTS, STRANGER, MessageFilter, printable, short_line
@@ -45,6 +45,7 @@ from fedfloor.runs import privacy
 from fedfloor.runs.folder import write_json
 
 if TYPE_CHECKING:
+    from fedfloor.deploy.device_sum import DeviceSum
     from fedfloor.deploy.sums_worker import Replies
     from fedfloor.deploy.worker import Worker
     from fedfloor.methods.configured import ConfiguredMethod
@@ -276,14 +277,23 @@ class Agent:
             park = self.own_park()
             if self._answers.kept:
                 log.info("its new samples wait until %d devices of its sums have new ones when a run begins.", LEAST)
+            sums = device_sum.made(
+                self.settings,
+                self.experiment,
+                self._method,
+                int(park.holdings[self.settings.device]),
+                self._record,
+                "" if self._facts is None else self._facts.digest,
+                self._answers.held if self._hides else "",
+            )
             if sums_worker.suits(self.experiment, self._method, park):
                 given = self.settings.device, self.experiment, self._method, self._names, park
-                self._worker = sums_worker.SumsWorker(*given, lambda: self.trainer(park))
+                self._worker = sums_worker.SumsWorker(*given, lambda: self.trainer(park, sums), sums)
             else:
-                self._worker = self.trainer(park)
+                self._worker = self.trainer(park, sums)
         return self._worker
 
-    def trainer(self, park: Park) -> Worker:
+    def trainer(self, park: Park, sums: DeviceSum | None) -> Worker:
         """Return an engine that trains on a park's samples."""
         from fedfloor.deploy.worker import Worker  # PyTorch is imported here
 
@@ -293,8 +303,7 @@ class Agent:
             self._method,
             self._names,
             park,
-            "" if self._facts is None else self._facts.digest,
-            self._record,
+            sums,
             self._answers if self._hides else None,
         )
 

@@ -8,15 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor.base import ranges
 from fedfloor.base.chance import secret
 from fedfloor.base.errors import SettingError
 from fedfloor.base.ranges import RefusedError
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.revealed_sums import RevealedSums, few
-from fedfloor.deploy.signing import Signer
+from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.deploy.signing import Signer, signer_of
 from fedfloor.deploy.sum_messages import (
     Advertisement,
     by_device,
@@ -27,15 +29,16 @@ from fedfloor.deploy.sum_messages import (
     read_crews,
     read_keys,
 )
-from fedfloor.engine.summing import bound, device_noise, summand
-from fedfloor.engine.travel import VisitPath
-from fedfloor.models.network import Network
+from fedfloor.engine.summand import bound, device_noise, summand
+from fedfloor.experiment import Experiment
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.parts.mixing import mix
 from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.protection import masking
 from fedfloor.parts.protection.discrete import discrete_gaussian
-from fedfloor.parts.protection.masking import SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
+from fedfloor.parts.protection.masking import SEALED_BYTES, Bytes, DeviceKeys, FixedPoint, PublicKeys
 from fedfloor.parts.protection.shares import KEY_BYTES
+from fedfloor.parts.travel import chains
 from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
@@ -243,12 +246,13 @@ class DeviceSum:
         if self.codec.across and len(open_sum.ring) == 1 + len(near) and len(factories) < masking.LEAST:
             raise RefusedError("sum", f"its survivors are of {len(factories)} factories; at least {masking.LEAST}.")
 
-    def standing(self, network: Network, work: Work, about: Any, key: Key, run: str = "") -> Standing:
+    def standing(self, numbers: int, work: Work, about: Any, key: Key, run: str = "") -> Standing:
         """Return this device's place in the sum of a visit, after all checks that do not need its update.
 
         A refusal after training could depend on samples.
 
         Args:
+            numbers: the length of the update.
             about: the visit's fields about the sum, with references resolved.
             key, run: the visit's place in the run, on which its training depends, and the run's name.
 
@@ -268,7 +272,7 @@ class DeviceSum:
         crews = self.checked_crews(open_sum, given.get("crews"), ring, around)
         rule, fraction = self.checked_scale(given, work)
         weight = mix.weigh(rule, self.samples)
-        residues = masking.Residues(VisitPath(network, work).up.numbers, self.codec.bits)
+        residues = masking.Residues(numbers, self.codec.bits)
         fixed = FixedPoint(residues, bound(self.codec, work, self.samples), fraction)
         needed = masking.threshold(self.codec.threshold, len(ring))
         noise = device_noise(self.rule, fixed, needed)
@@ -292,23 +296,24 @@ class DeviceSum:
         return Standing(around, ring, crews, rule, weight, fixed, noise, needed)
 
     def masked(
-        self, network: Network, work: Work, arrived: Tensor, change: Tensor, receipt: Receipt, about: Any, key: Key,
-        run: str = "",
-    ) -> tuple[Tensor, Receipt]:  # fmt: skip
+        self, work: Work, arrived: NDArray[np.floating], change: NDArray[np.floating], trained: int, receipt: Receipt,
+        about: Any, key: Key, run: str = "",
+    ) -> tuple[Bytes, Receipt]:  # fmt: skip
         """Return the masked vector of a visit's change, and the receipt without its metrics.
 
         Args:
             arrived: the model before training.
+            change: the update, the numbers that travel.
+            trained: how many of these are trained; statistics follow.
             about, key, run: as for :meth:`standing`.
         """
-        place = self.standing(network, work, about, key, run)
+        place = self.standing(len(change), work, about, key, run)
         open_sum = self.current(about)
-        cut = VisitPath(network, work).up
         rule = mixing.to_spec(place.rule)
         # the update in the sum's unit, with noise
-        numbers = summand(self.rule, change, cut.among(network.trained), key.seed, receipt)
+        numbers = summand(self.rule, change, trained, key.seed, receipt)
         figures = (0.0, 0.0, 0.0) if place.noise else receipt.figures
-        noise = discrete_gaussian(place.noise, cut.numbers, secret())
+        noise = discrete_gaussian(place.noise, len(change), secret())
         vector = place.fixed.encoded(numbers, place.weight, figures, noise)
         # the record of the update, and its masks
         if place.crews:
@@ -333,7 +338,7 @@ class DeviceSum:
         payload = masking.masked(open_sum.keys, public, vector, place.fixed.ring, alike, mates, at)
         if receipt.loss_last is not None:
             receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
-        return torch.from_numpy(payload), receipt
+        return payload, receipt
 
     def placed(self, key: Key) -> tuple[bytes, tuple[object, ...]]:
         """Return the bytes by which a sum's round is known, whatever its run and model, and what an edge chooses there.
@@ -448,3 +453,31 @@ class DeviceSum:
 
     def _least(self, open_sum: OpenSum) -> int:
         return masking.threshold(self.codec.threshold, 1 + len(open_sum.others))
+
+
+def made(
+    settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, samples: int,
+    record: RevealRecord | None = None, facts: str = "", held: str = "",
+) -> DeviceSum | None:  # fmt: skip
+    """Return the device's part in the sums of an experiment; None where updates do not leave in sums.
+
+    Args:
+        settings, experiment, method: the device's own.
+        samples: number of its samples.
+        record: of what the device has revealed; by default nothing is kept beyond the process.
+        facts, held: digests of the facts by which it reads its samples, and of these, as of :class:`DeviceSum`.
+    """
+    codec = chains.summed(method.parts.travel or "")
+    if codec is None:
+        return None
+    rule = method.parts.mix or mix.Equal()
+    return DeviceSum(
+        settings.device, samples, codec, rule, RevealedSums(record), experiment.rounds, facts, settings.factory,
+        signer_of(settings.tls, settings.name), most_devices(settings, experiment, codec), held,
+    )  # fmt: skip
+
+
+def most_devices(settings: DeviceSettings, experiment: Experiment, secure: SecureSum) -> int:
+    """Return the largest accepted number of devices in a secure sum, by the device's own settings and experiment."""
+    listed = settings.devices[int(secure.across)] if settings.devices else ranges.DEVICES
+    return min(listed, experiment.park.devices or ranges.DEVICES)

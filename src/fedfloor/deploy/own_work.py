@@ -9,8 +9,10 @@ steps with which the updates of all devices but one are zero, or with which a sa
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,14 +20,16 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.outside import ANY
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.checks import printable
-from fedfloor.engine.engine import Engine
-from fedfloor.engine.questions import question
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import View
+from fedfloor.park.park import Park
 from fedfloor.parts.mixing import weighting
 from fedfloor.plan import walk
 from fedfloor.plan.flow import Arrival, VisitFlow
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import Node, Work
+
+if TYPE_CHECKING:
+    from fedfloor.models.parcel import Packet
 
 # a park of devices like this one, for which the device's own method plans
 DEVICES = 12
@@ -39,18 +43,26 @@ class OwnWork:
     Args:
         method: the method.
         rounds: number of rounds of the experiment.
-        engine: the device's engine.
+        park: the park with the device's samples.
         device: number of the device.
+        start: returns the present model.
+        trained, layout: how many of its numbers are trained, and the places of its tensors.
 
     Attributes:
         at_once: most visits of a device in one tick, in the round that was checked last.
     """
 
-    def __init__(self, method: ConfiguredMethod, rounds: int, engine: Engine, device: int) -> None:
+    def __init__(
+        self, method: ConfiguredMethod, rounds: int, park: Park, device: int, start: Callable[[], Packet], trained: int,
+        layout: Mapping[str, tuple[int, int]],
+    ) -> None:  # fmt: skip
         self._method = method
         self._rounds = rounds
-        self._engine = engine
+        self._park = park
         self._device = device
+        self._start = start
+        self._trained = trained
+        self._layout = layout
         self.at_once = 1
 
     def check(self, work: Work, number: int) -> None:
@@ -78,13 +90,12 @@ class OwnWork:
             RefusedError: the method makes no plan for devices like this one.
         """
         method = self._method
-        network = self._engine.network
-        park = self._engine.park
+        park = self._park
         held = int(park.holdings[self._device])
         classes = len(park.dataset.classes)
         view = View(
             0, self._rounds, np.full(DEVICES, held), np.arange(DEVICES, dtype=np.int32) % FACTORIES,
-            {"w": network.flat.clone()}, (), network.trained, network.layout, census=np.ones((DEVICES, classes)),
+            self._start(), (), self._trained, self._layout, census=np.ones((DEVICES, classes)),
             held=np.full(DEVICES, held), sensors=park.dataset.inputs.columns,
             arrivals=partial(departing, number) if method.needs.clock else None,
         )  # fmt: skip
@@ -92,10 +103,7 @@ class OwnWork:
             raise RefusedError("work", f"this device's experiment has rounds 1 to {self._rounds}, not {number}.")
         try:
             setup = method.method.setup(view)
-            own = {
-                probe.what: question(probe).pretended(park, self._device, network.trained)
-                for probe in ([] if setup is None else walk.probes(setup))
-            }
+            own = {} if setup is None else self._answers(setup)
             plan = method.own_plan(view, replace(view, round=number), dict.fromkeys(range(DEVICES), own), weights)
             works = walk.works(plan, cloud=False)
         except ANY as error:
@@ -106,6 +114,15 @@ class OwnWork:
         self.at_once = most if most > walk.span(plan) else 1
         return [work for place, work in enumerate(works) if work not in works[:place]]
 
+    def _answers(self, setup: Node) -> dict[str, Any]:
+        """Return pretended answers to the questions before the first round."""
+        from fedfloor.engine.questions import question  # imports PyTorch
+
+        return {
+            probe.what: question(probe).pretended(self._park, self._device, self._trained)
+            for probe in walk.probes(setup)
+        }
+
     def class_weights(self, work: Work) -> tuple[float, ...]:
         """Return the class weights in an order, if the device's own objective takes them from the census; else ().
 
@@ -115,7 +132,7 @@ class OwnWork:
         goal = weighting.by_census(self._method.parts.objective)
         if goal is None:
             return ()
-        classes = len(self._engine.park.dataset.classes)
+        classes = len(self._park.dataset.classes)
         text = work.settings.get("weights", work.settings.get("samples.weights"))
         try:
             weights = (1.0,) * classes if text is None else weighting.numbers(str(text))

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor.base import ranges
 from fedfloor.base.ranges import RefusedError
@@ -31,7 +32,7 @@ Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings
 
 
 def common(
-    work: Work, arrived: Tensor, place: Key, facts: str, rule: Spec, fraction: int, ring: Sequence[int],
+    work: Work, arrived: NDArray[np.floating], place: Key, facts: str, rule: Spec, fraction: int, ring: Sequence[int],
     crews: Sequence[int] = (),
 ) -> bytes:  # fmt: skip
     """Return a digest of the inputs that must be the same for all devices of a sum.
@@ -52,12 +53,7 @@ def common(
     body = {**asdict(work), "settings": dict(work.settings)}
     together = [list(crews), place.visit] if crews else []
     about = json.dumps([body, place.round, place.tick, facts, rule, fraction, list(ring), *together], sort_keys=True)
-    return hashlib.sha256(about.encode() + content(arrived)).digest()
-
-
-def content(numbers: Tensor) -> bytes:
-    """Return the bytes of a tensor's numbers."""
-    return bytes(numbers.cpu().contiguous().numpy().tobytes())
+    return hashlib.sha256(about.encode() + arrived.tobytes()).digest()
 
 
 @dataclass(frozen=True)

@@ -330,7 +330,8 @@ class ServerSum:
     def hang(self, work: Work, arrived: Tensor, place: Key) -> None:
         """Set the digest of the devices' common inputs, on which pairwise masks depend; see :func:`common`."""
         sums = self.aggregation
-        self.common = common(work, arrived, place, self.facts, sums.rule, sums.fixed.fraction, self.ring, self.sizes)
+        model = arrived.cpu().numpy()
+        self.common = common(work, model, place, self.facts, sums.rule, sums.fixed.fraction, self.ring, self.sizes)
 
     def about(self, device: int) -> dict[str, Any] | None:
         """Return the fields of a visit's message about the sum; None for a device that takes no part."""

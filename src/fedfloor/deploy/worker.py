@@ -12,22 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfloor.base import ranges
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import names as names_of
 from fedfloor.deploy.answered import RUNS, Answers
-from fedfloor.deploy.checks import STAGES, TOLD, printable
+from fedfloor.deploy.checks import STAGES, printable, worth_a_line
 from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.own import Sensed
 from fedfloor.deploy.own_work import OwnWork
-from fedfloor.deploy.record import RevealRecord
-from fedfloor.deploy.revealed_sums import RevealedSums
 from fedfloor.deploy.settings import DeviceSettings
-from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.subtasks import question_of
-from fedfloor.deploy.sum_messages import content
 from fedfloor.engine.calibrate import ROUNDS
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
@@ -42,9 +37,7 @@ from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import OWN
 from fedfloor.models.staying import Staying
 from fedfloor.park.park import Park
-from fedfloor.parts.mixing.mix import Equal
 from fedfloor.parts.objectives import registry as objectives
-from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import ARRIVED, Probe, Work, keeping
 from fedfloor.plan.outcome import Receipt
@@ -73,14 +66,13 @@ class Worker:
         method: the method of the experiment.
         names: the references of the experiment; messages may use no others.
         park: the park with the device's samples.
-        facts: digest of the facts by which the samples were read and normalised.
-        record: of what the device has revealed; by default nothing is kept beyond the process.
+        sums: the device's part in secure sums; None where its experiment has none.
         answers: the exact answers so far, by which further ones are limited; None: no limit.
     """
 
     def __init__(
         self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park,
-        facts: str = "", record: RevealRecord | None = None, answers: Answers | None = None,
+        sums: DeviceSum | None = None, answers: Answers | None = None,
     ) -> None:  # fmt: skip
         self.device = settings.device
         self._edge = settings.edge
@@ -97,26 +89,19 @@ class Worker:
         self._method = method
         self._questions = revealed.questions(method, self.engine.task)
         plans = protects or method.needs.clock  # visits that depart at any time are compared with the device's plan
-        self._own_work = OwnWork(method, experiment.rounds, self.engine, self.device) if plans else None
+        network = self.engine.network
+        own = method, experiment.rounds, park, self.device, self._start, network.trained, network.layout
+        self._own_work = OwnWork(*own) if plans else None
         self._own = method.needs.own
         self._sends = {""} if not self._own else {"", keeping(self._own), *([ARRIVED] if self._own == "all" else [])}
-        path = VisitPath(self.engine.network, method.coded(Work()))
+        path = VisitPath(network, method.coded(Work()))
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
         self._keeps = self._keeps or path.keeps
-        self._most = max(MEMORY_BYTES, bounds.EXCESS * self.engine.network.size)
-        secure = path.summed
-        rule = method.parts.mix or Equal()
-        samples = int(park.holdings[self.device])
-        self._sum = None
-        if secure is not None:
-            self._sum = DeviceSum(
-                self.device, samples, secure, rule, RevealedSums(record), experiment.rounds, facts,
-                settings.factory, signer_of(settings.tls, settings.name), most_devices(settings, experiment, secure),
-                "" if answers is None else answers.held,
-            )  # fmt: skip
+        self._most = max(MEMORY_BYTES, bounds.EXCESS * network.size)
+        self._sum = sums
         self._initial: Tensor | None = None  # the own part of the initial model
-        if secure is not None and self._own not in ("", "all"):
-            self._initial = self.engine.network.parcel(self._own).cut(self.engine.network.flat).clone()
+        if sums is not None and self._own not in ("", "all"):
+            self._initial = network.parcel(self._own).cut(network.flat).clone()
         self._held: Tensor | None = None  # the last received model, as a later message may hold only a part
 
     def reply(self, message: Message) -> Reply:
@@ -137,6 +122,9 @@ class Worker:
                 raise RefusedError("sum", "this device's experiment does not use secure sums.")
             return "answer", self._sum.reply(message.kind, about.get("sum")), {}
         return {"visit": self.visit, "probe": self.probe, "keep": self.keep}[message.kind](message)
+
+    def _start(self) -> Packet:
+        return {"w": self.engine.network.flat.clone()}
 
     def restore(self, about: Mapping[str, Any]) -> None:
         """Set the device's memory to the state of the run in a request's header.
@@ -191,12 +179,14 @@ class Worker:
             sums.state = self.chosen(about)
             sums.at = None if self.engine.park.stream.kind == "static" else about["trained"]
             sums.at_once = 1 if self._own_work is None else self._own_work.at_once
-            sums.standing(network, work, part, key, message.run)
+            sums.standing(path.up.numbers, work, part, key, message.run)
         began = time.perf_counter()
         sent, receipt = self.trained(work, packet, key, frozen=bool(about.get("frozen")))
         if sums is not None:
-            vector, receipt = sums.masked(network, work, packet["w"], sent["w"], receipt, part, key, message.run)
-            sent = {**sent, "w": vector}
+            arrived, change = (one["w"].cpu().numpy() for one in (packet, sent))
+            trained = path.up.among(network.trained)
+            vector, receipt = sums.masked(work, arrived, change, trained, receipt, part, key, message.run)
+            sent = {**sent, "w": torch.from_numpy(vector)}
         seconds = time.perf_counter() - began
         if receipt.memory is not None:
             self.store(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
@@ -219,7 +209,7 @@ class Worker:
         failed = self.engine.unchanged
         before = failed.visits
         trained = local_update(self.engine, work, packet, key, FrozenExtractor(frozen))
-        if failed.visits > before and (failed.visits <= TOLD or failed.visits.bit_count() == 1):
+        if failed.visits > before and worth_a_line(failed.visits):
             log.error("this visit counts as no change (%d so far): %s", failed.visits, printable(failed.why))
         return trained
 
@@ -338,7 +328,7 @@ class Worker:
         """
         if self._answers is None or facts_of(node.what).reads != "held out":
             return
-        models = {name: hashlib.sha256(content(numbers)).hexdigest() for name, numbers in packet.items()}
+        models = {name: hashlib.sha256(one.tobytes()).hexdigest() for name, one in parcel.pack(packet).items()}
         asked = [dict(node.settings), tick, self.engine.memory.held.get(self.device), models]
         each = ROUNDS * (1 + self.engine.task.apart) if node.what == SCORES.name else 1
         self._answers.admit(node.what, asked, RUNS * each * self._evaluations)
@@ -349,9 +339,3 @@ def keeps_moments(method: ConfiguredMethod) -> bool:
     settings = getattr(method.method, "work", None)
     own = isinstance(settings, WorkSettings) and settings.at(1, 1).keeps_moments
     return own or not method.built_in
-
-
-def most_devices(settings: DeviceSettings, experiment: Experiment, secure: SecureSum) -> int:
-    """Return the largest accepted number of devices in a secure sum, by the device's own settings and experiment."""
-    listed = settings.devices[int(secure.across)] if settings.devices else ranges.DEVICES
-    return min(listed, experiment.park.devices or ranges.DEVICES)

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfloor.base.errors import DivergedError, FedfloorError, RunError, SettingError
-from fedfloor.base.outside import located
+from fedfloor.base.errors import DivergedError, RunError, SettingError
+from fedfloor.base.outside import reason
 from fedfloor.engine import private, steps
 from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
 from fedfloor.engine.memory import extractor_bytes
@@ -330,7 +330,7 @@ def _attempted(engine: Engine, work: Work, call: Callable[[], T], otherwise: Cal
     except SingleSampleError:  # this depends on numbers of samples alone
         raise
     except (Exception, SystemExit) as error:  # a user's own code may raise anything
-        why = str(error) if isinstance(error, FedfloorError) else located(error)
+        why = reason(error)
     flat.copy_(before)
     engine.unchanged.add(why)
     return otherwise()

@@ -66,9 +66,14 @@ def chain(text: str) -> tuple[Codec, ...]:
     return tuple(step for step in made if not step.whole)
 
 
+def summed(text: str) -> SecureSum | None:
+    """Return the codec of a secure sum in the text of codecs in a plan; None without one."""
+    return next((step for step in chain(text) if isinstance(step, SecureSum)), None)
+
+
 def secure(text: str) -> bool:
     """Return whether the text of codecs in a plan is that of a secure sum."""
-    return any(step.summed for step in chain(text))
+    return summed(text) is not None
 
 
 def across(text: str) -> bool:
@@ -78,7 +83,8 @@ def across(text: str) -> bool:
 
 def together(text: str) -> bool:
     """Return whether the text of codecs in a plan is that of a secure sum of crews."""
-    return any(isinstance(step, SecureSum) and step.together for step in chain(text))
+    codec = summed(text)
+    return codec is not None and codec.together
 
 
 def staged(text: str) -> Callable[[int], Sequence[tuple[int, int]]] | None:
