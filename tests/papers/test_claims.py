@@ -138,3 +138,13 @@ def test_commands_name_cells_that_there_are() -> None:
             assert any(holds(only, cell.key, cell.run) for cell in found.cells), words
         elif hasattr(found, "points"):
             assert any(holds(only, point.key) for point in found.points), words
+
+
+def test_spans_of_rounds_are_ratios() -> None:
+    """Of 1, 10 and 100: ln 10 = 2.303 apart, ± 4.303 · 2.303 / √3 = 5.72; of accuracies as they are."""
+    figure = Figure("a", None, "37", values=(1.0, 10.0, 100.0))
+    ours, low, high = verdicts.span(made(figure), figure)
+    assert (round(ours, 6), round(math.log(high / ours), 2), round(math.log(ours / low), 2)) == (10.0, 5.72, 5.72)
+    assert verdicts.span(made(A), A) == pytest.approx((0.90, 0.89, 0.91))
+    assert verdicts.span(made(ONE, runs=1, spread="0.016"), ONE) == pytest.approx((0.90, 0.852, 0.948))
+    assert verdicts.span(made(ONE, runs=1), ONE) == (0.90, 0.90, 0.90)

@@ -49,8 +49,8 @@ def test_the_command_writes_a_page_with_pictures(command: Command) -> None:
 
 
 def test_an_axis_spans_orders_of_magnitude_by_logarithms() -> None:
-    near = whole.pictures.beside([("a", 1.0, 2.0, 0.1), ("b", 3.0, 4.0, 0.0)])
-    far = whole.pictures.beside([("a", 979.0, 0.02, 0.0)])
+    near = whole.pictures.beside([("a", 1.0, 2.0, 1.9, 2.1), ("b", 3.0, 4.0, 4.0, 4.0)])
+    far = whole.pictures.beside([("a", 979.0, 0.02, 0.02, 0.02)])
     assert "10^{" not in near
     assert far != near
 
