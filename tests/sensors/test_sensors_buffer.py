@@ -69,6 +69,30 @@ def test_windows_are_cut_as_of_a_table(tmp_path: Path) -> None:
     assert both[0].classes == both[1].classes
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "about SET value = '[' WHERE key = 'columns'",
+        "about SET value = '1' WHERE key = 'columns'",
+        "about SET value = 'x' WHERE key = 'gap_s'",
+        "rows SET time = 'x'",
+        "rows SET time = 1e999",
+        "rows SET epoch = 1e999",
+        "labels SET since = 'x'",
+    ],
+)
+def test_a_value_that_sense_does_not_write_is_named_as_damaged(tmp_path: Path, change: str) -> None:
+    with ring(tmp_path / "b.sqlite") as made:
+        made.write(rows(0, 1), [(2, 4, "worn")])
+    with sqlite3.connect(tmp_path / "b.sqlite") as base:
+        base.execute(f"UPDATE {change}")
+    with refused("damaged-buffer"):
+        buffer.read(tmp_path / "b.sqlite")
+    if "columns" in change:
+        with refused("damaged-buffer"):
+            held(tmp_path / "b.sqlite")
+
+
 def test_rows_without_a_label_are_left_out_where_labels_are_needed(tmp_path: Path) -> None:
     with ring(tmp_path / "b.sqlite") as made:
         made.write(rows(0, 20), [(4, 7, "ok"), (12, 19, "worn")])

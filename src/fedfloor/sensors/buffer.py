@@ -15,7 +15,7 @@ import numpy as np
 
 from fedfloor.base.errors import RunError, SettingError
 from fedfloor.base.strict import json_text
-from fedfloor.data.files.buffer import FORMAT, TYPES, WAIT_S, opened
+from fedfloor.data.files.buffer import FORMAT, TYPES, WAIT_S, opened, undamaged
 from fedfloor.sensors.grid import Row
 
 log = logging.getLogger(__name__)
@@ -207,4 +207,5 @@ def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
         )
     if not tables:
         return None, None
-    return tuple(json.loads(about["columns"])), about.get("position", newest and str(newest))
+    with undamaged(path):
+        return tuple(map(str, json.loads(about["columns"]))), about.get("position", newest and str(newest))

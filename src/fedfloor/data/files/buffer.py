@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedfloor.base import regular
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import MALFORMED, SettingError
 from fedfloor.data.cache import CacheEntry, Writer
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import labelled, normal_label
@@ -95,6 +95,19 @@ def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         ) from error
 
 
+@contextmanager
+def undamaged(path: Path) -> Iterator[None]:
+    """Name the file in the error of values that are not as :mod:`fedfloor.sensors.buffer` writes them."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise SettingError(
+            f"{path}: damaged: a value is not as fedfloor park sense writes it ({type(error).__name__}). Start a new "
+            "buffer.",
+            key="damaged-buffer",
+        ) from error
+
+
 def read(path: Path, newest: int | None = None) -> BufferedRows:
     """Return the rows of a buffer, or the newest ones.
 
@@ -118,6 +131,14 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
             key="empty-buffer",
         )
     rows.reverse()
+    with undamaged(path):
+        return _recorded(path, about, rows, later)
+
+
+def _recorded(
+    path: Path, about: Mapping[str, Any], rows: Sequence[Sequence[Any]], later: Sequence[Sequence[Any]]
+) -> BufferedRows:
+    """Return the rows of the tables of a buffer, the oldest first."""
     columns = tuple(map(str, json.loads(about["columns"])))
     kind = np.dtype(TYPES[about["format"]])
     if any(type(row[2]) is not bytes or len(row[2]) != kind.itemsize * len(columns) for row in rows):
@@ -128,13 +149,15 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
     x = np.frombuffer(b"".join(row[2] for row in rows), kind).reshape(len(rows), -1).astype(np.float64)
     x = np.where(np.abs(x) <= LARGEST, x, np.nan)
     time = np.array([row[1] for row in rows], np.float64)
+    if not np.isfinite(time).all():
+        raise ValueError("a time is not a number")
     epoch = np.array([row[0] for row in rows], np.int64)
     label = np.array([str(row[3]) for row in rows], object)
     for since, until, text in later:
         label[(time >= since) & (time <= until)] = str(text)
     change = (np.diff(epoch) != 0) | (np.diff(time) > float(about["gap_s"]))
     run = np.concatenate([[0], np.cumsum(change)]).astype(np.int64)
-    return BufferedRows(path.name, about["id"], columns, time, x, label.tolist(), run)
+    return BufferedRows(path.name, str(about["id"]), columns, time, x, label.tolist(), run)
 
 
 def written(path: Path) -> int | None:
