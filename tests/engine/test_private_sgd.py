@@ -12,6 +12,7 @@ import torch
 
 import fedfloor
 from fedfloor import models
+from fedfloor.base.errors import RunError
 from fedfloor.config import read
 from fedfloor.engine import private
 from fedfloor.models.network import Network
@@ -19,6 +20,7 @@ from fedfloor.parts.objectives.objective import Plain, Visit
 from fedfloor.plan.nodes import Repeat, Select, Sequence, Train, Work, device
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import privacy
+from fedfloor.runs.folder import owned
 from refusals import refused
 
 WORK = Work(steps=3, batch_size=4, rate=0.1, sample_clip=0.5, sample_noise=0.7)
@@ -188,6 +190,29 @@ def test_a_run_stops_before_the_samples_budget_is_exceeded(tmp_path: Path, metho
     assert privacy.epsilon(1.0, stated["share"], more, stated["delta"]) > budget
     with refused("--until"):
         fedfloor.run(read(what), tmp_path / "none", ranks=1, limits=fedfloor.Limits(epsilon=spent / 2))
+
+
+def test_a_run_that_fails_before_its_first_round_keeps_the_count_of_its_visits(tmp_path: Path) -> None:
+    def fail(counts: bool) -> None:
+        (tmp_path / "run/experiment.toml").write_text("")
+        if counts:
+            privacy.begin_visits(tmp_path / "run", Train(device(3), Work(epochs=1)))
+        raise RunError("no edge is connected.")
+
+    for counts in (False, True):
+        with pytest.raises(RunError, match="no edge"), owned(tmp_path / "run"):
+            fail(counts)
+        assert (tmp_path / "run").exists() == counts
+    assert privacy.visits_begun(tmp_path / "run", {}) == {3: 1}  # edges have seen their updates
+
+
+def test_a_scale_of_a_devices_own_samples_is_named(tmp_path: Path) -> None:
+    method = read(file(tmp_path)).configured
+    for own_scale in (False, True):
+        stated = privacy.statement(method, 1, [(20, 1)], {0: 2}, own_scale=own_scale)["samples"]
+        assert (privacy.OWN_SCALE in stated["not_covered"]) == own_scale
+    assert "copies" not in stated
+    assert privacy.statement(method, 1, [(20, 2)], {0: 2})["samples"]["copies"] == 2
 
 
 def test_visits_of_rounds_that_are_begun_again_count_twice(tmp_path: Path) -> None:

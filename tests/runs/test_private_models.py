@@ -18,10 +18,15 @@ from scipy.stats import kstest, norm
 import fedfloor
 from commands import Command
 from fedfloor.config import read
+from fedfloor.engine.aggregation import Aggregation
+from fedfloor.park.augment import Augmented
+from fedfloor.park.stream import Cycle, Fifo, Recycle, most_copies
 from fedfloor.parts.mixing.means import gaussian_sum
 from fedfloor.parts.mixing.mix import Branch, Meeting
 from fedfloor.parts.mixing.private import Private
 from fedfloor.parts.selection.selection import Poisson
+from fedfloor.parts.travel.path import AddedNoise
+from fedfloor.plan.nodes import CLOUD, Parallel, Train, Work, device
 from fedfloor.runs import privacy
 from live_park import experiment, live
 from refusals import refused
@@ -144,6 +149,44 @@ def test_rounds_within_a_budget_are_the_most() -> None:
     assert privacy.rounds_within(3.0, *about, 5) == 5
 
 
+def test_rounds_that_were_repeated_after_a_kill_count_in_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privacy, "epsilon", lambda noise, share, rounds, *_: float(rounds))
+    method = read(file(tmp_path)).configured
+    assert privacy.last_round(method, 8.5, 20, 50) == 8
+    assert privacy.last_round(method, 8.5, 20, 50, 3) == 5
+    assert privacy.last_round(method, 8.5, 20, 2, 1) == 2
+    assert privacy.last_round(method, 8.5, 20, 50, 9) < 0  # more were begun than the budget allows
+
+
+@pytest.mark.parametrize(("window", "copies"), [(5, 1), (10, 1), (20, 1), (60, 3), (12, 2), (47, 4)])
+@pytest.mark.parametrize("kind", [Fifo, Recycle, Augmented])
+def test_no_window_has_a_sample_more_often_than_accounted(kind: type, window: int, copies: int) -> None:
+    stream = kind(window)
+    labels = np.arange(20) % 4
+    held = [stream.held(labels, 0, 1, position)[0] for position in range(200)]
+    most = most_copies(stream, len(labels))
+    assert max(np.bincount(one).max() for one in held) <= most
+    assert most == (-(-window // 20) if kind is Augmented else copies)
+
+
+def test_drift_brings_the_copies_of_several_passes_together() -> None:
+    stream = Fifo(8, Cycle(1.0, period=3))
+    held = [stream.held(np.arange(20), 0, 1, position)[0] for position in range(60)]
+    assert 3 <= max(np.bincount(one).max() for one in held) <= most_copies(stream, 20)
+
+
+def test_a_sample_that_a_window_repeats_costs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[float, ...]]()
+    monkeypatch.setattr(privacy, "epsilon", lambda *about: asked.append(about) or 1.0)
+    noise = AddedNoise("steps", 2.0, 1e-5, "", steps=lambda _: (0.125, 9))
+    assert privacy.worst_device(noise, [(80, 1), (80, 4)], {0: 2}) == (1.0, 0.125, 18, 1)
+    # one of four copies is in a step with this chance, and all four change its sum by 4C
+    assert privacy.worst_device(noise, [(80, 1), (80, 4)], {1: 2}) == (1.0, 1 - 0.875**4, 18, 4)
+    assert asked == [(2.0, 0.125, 18, 1e-5), (0.5, 1 - 0.875**4, 18, 1e-5)]
+
+
 def test_a_run_stops_before_its_budget_is_exceeded_and_states_what_it_revealed(
     tmp_path: Path, command: Command
 ) -> None:
@@ -186,6 +229,24 @@ def test_the_count_takes_its_share_of_the_noise() -> None:
     met = Meeting(torch.zeros(20_000), [torch.zeros(20_000)], [Branch(20, 0.5)], 0.1, 2, None, np.random.default_rng(1))
     noise = replace(rule, clip=0.5).mixed(met) * 100.0
     assert float(noise.std()) == pytest.approx(0.5 * rule.update_noise, rel=0.02)
+
+
+def test_random_participation_lowers_no_loss_where_a_sum_of_too_few_is_lost(tmp_path: Path) -> None:
+    for selection, share in ((DRAWN, 0.4), (SUMMED, 1.0)):
+        found = privacy.mechanism(read(file(tmp_path, selection=selection)).configured)
+        assert found is not None
+        assert found[1] == share
+
+
+def test_a_round_whose_visits_are_all_lost_gets_the_noise_alone() -> None:
+    # an unchanged model would state that none of the present devices was drawn
+    rule = {"clip": 0.5, "noise": 2.0, "expected": 4.0}
+    start = {"w": torch.zeros(20_000)}
+    for about, deviation in ((rule, 0.25), (rule | {"noise": 0.0}, 0.0)):
+        lost = Aggregation(Parallel((Train(device(0), Work(epochs=1)),), CLOUD, "private", about), start)
+        lost.add(0, start, 0)
+        mixed = lost.mixed([None], 2, 20_000, np.random.default_rng(1))["w"]
+        assert float(mixed.std()) == pytest.approx(deviation, rel=0.02)
 
 
 def test_a_run_takes_the_norm_from_round_to_round_and_states_what_it_spent(tmp_path: Path) -> None:

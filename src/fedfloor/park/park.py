@@ -16,7 +16,7 @@ from fedfloor.park.local import LocalSets, Pictures, Roster, only_test, owner_of
 from fedfloor.park.partition import Mobility
 from fedfloor.park.privacy import noisy, shares
 from fedfloor.park.statistics import Normalised, RemoteStatistics, device_sums, standard
-from fedfloor.park.stream import WHOLE, Static, Stream, Windows
+from fedfloor.park.stream import WHOLE, Static, Stream, Windows, most_copies
 
 CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
 
@@ -97,6 +97,12 @@ class Park:
             return self.sizes
         sizes, which = np.unique(self.sizes, return_inverse=True)
         return np.array([self.stream.holds(size) for size in sizes.tolist()], np.int64)[which]
+
+    @cached_property
+    def copies(self) -> NDArray[np.int64]:
+        """int64 [K], how often a sample occurs at most among those that each device holds at a time."""
+        sizes, which = np.unique(self.sizes, return_inverse=True)
+        return np.array([most_copies(self.stream, size) for size in sizes.tolist()], np.int64)[which]
 
     def factory_at(self, tick: int) -> Owners:
         """Return int32 [K], the factory of each device at a tick."""

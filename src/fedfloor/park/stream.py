@@ -6,6 +6,7 @@ sample, ``[data] window``, were cut when the data were read (:mod:`fedfloor.data
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -164,6 +165,29 @@ class Static:
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices | None:  # noqa: ARG002
         """Return None: the whole local set."""
         return None
+
+
+def most_copies(stream: Stream, size: int) -> int:
+    """Return how often a sample of a local set occurs at most in what a device holds at a time.
+
+    A window of n consecutive places of the endless stream meets at most ⌊(L − g + n − 1)/L⌋ + 1 stretches of L = P·size
+    places, g = gcd(n, L), as it begins at a multiple of g in a stretch; each stretch has a sample P times. Samples of
+    an unknown stream may all be the same.
+
+    >>> most_copies(Static(), 20), most_copies(Fifo(10), 20), most_copies(Fifo(12), 20), most_copies(Fifo(80), 20)
+    (1, 1, 2, 4)
+    """
+    if stream.kind == "static" or not size:
+        return 1
+    if stream.kind == "augmented":  # whole passes begin anew with each window
+        return -(-stream.holds(size) // size)
+    if not isinstance(stream, _Windowed):
+        return stream.holds(size)
+    passes = 1 if stream.drift is None else stream.drift.period
+    length = passes * size
+    window = stream.window
+    stretches = (length - math.gcd(window, length) + window - 1) // length + 1
+    return min(window, passes * stretches)
 
 
 @dataclass(frozen=True)

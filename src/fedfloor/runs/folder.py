@@ -23,12 +23,17 @@ from fedfloor.base.version import __version__
 from fedfloor.config import read, resolved
 from fedfloor.network.profile import LINKS
 
+# files with what a run on real machines has spent of its privacy, including rounds that were begun again
+BEGUN = "private-rounds"  # number of begun rounds
+VISITS = "private-visits.json"  # device → number of begun visits
+
 
 @contextmanager
 def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Lock a run's folder for this process while the body runs.
 
-    If the body fails before its first round is on disk, the folder is restored to its earlier state.
+    If the body fails before its first round is on disk, the folder is restored to its earlier state, unless visits
+    with noise have begun: edges may have seen their updates.
 
     Args:
         folder: the run's folder.
@@ -71,7 +76,8 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
 
 def _begun(folder: Path) -> bool:
     ledger = folder / "ledger.jsonl"
-    return any((folder / "checkpoint").glob("round-*")) or (ledger.exists() and ledger.stat().st_size > 0)
+    rounds = any((folder / "checkpoint").glob("round-*")) or (ledger.exists() and ledger.stat().st_size > 0)
+    return rounds or (folder / VISITS).exists()
 
 
 def write(path: Path, data: bytes | str) -> None:
@@ -117,6 +123,7 @@ def provenance(data_digest: str) -> dict[str, Any]:
 
 # differences that do not change results, as data and initial model have hashes and networks all their numbers
 FREE = {"data.root", "data.path", "data.test", "model.init_from", "network.profile", "python", "cores", "deploy.quorum"}
+FREE |= {"deploy.visits_limit"}
 FREE |= {f"network.{table}.source" for table in (*LINKS, "devices", "radio")}
 
 

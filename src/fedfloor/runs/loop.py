@@ -27,6 +27,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import title
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
+from fedfloor.park.normalise import DeviceNormaliser, normaliser
 from fedfloor.park.park import Park
 from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.travel import chains
@@ -178,7 +179,9 @@ class _Run(round_.Observer):
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
         why = "stopped" if self.reached(point) else "finished"
         last = min(self.experiment.rounds, self.orders.limits.stop_after or self.experiment.rounds)
-        last = privacy.last_round(self.method, self.orders.limits.epsilon, self.engine.park.devices, last)
+        begun = privacy.rounds_begun(self.orders.out, point.round) if self.engine.secret else point.round
+        budget = self.orders.limits.epsilon
+        last = privacy.last_round(self.method, budget, self.engine.park.devices, last, begun - point.round)
         while why == "finished" and point.round < last and not self.over(point):
             after = self.next(point)
             if after is None:
@@ -332,8 +335,7 @@ class _Run(round_.Observer):
         if self.engine.secret:
             privacy.begin_round(self.orders.out)
         trained = privacy.visits_begun(self.orders.out, dict(+self.engine.memory.visits))
-        held_now = self.engine.park.holdings.tolist()
-        if not privacy.allows(self.method, self.orders.limits.epsilon, held_now, trained, plan):
+        if not privacy.allows(self.method, self.orders.limits.epsilon, self.held, trained, plan):
             raise round_.PlanRefusedError
         if self.live is not None and privacy.by_visits(self.method):
             privacy.begin_visits(self.orders.out, plan)
@@ -342,6 +344,12 @@ class _Run(round_.Observer):
         if self.first and view.round == 1:
             about = {"round": 1, "method": title(self.experiment.method.name), "plan": text.to_json(plan)}
             folder.write_json(self.orders.out / "plan.json", about)
+
+    @property
+    def held(self) -> list[privacy.Held]:
+        """Each device's samples at a time, as the privacy accounting reads them."""
+        park = self.engine.park
+        return list(zip(park.holdings.tolist(), park.copies.tolist(), strict=True))
 
     def evaluate(self, state: State, number: int, tick: int, park: Park | None = None) -> Score:
         """Return the metrics of a global model, or of all personal models, on the experiment's evaluation data.
@@ -382,8 +390,9 @@ class _Run(round_.Observer):
             self.live.no_success(number)
         if not self.warned:
             self.warned = True
-            text = "round %d: every visit was lost or refused, and the model is unchanged; logged once.%s"
-            log.warning(text, number, refusal_of(receipts))
+            rest = "is unchanged" if privacy.mechanism(self.method) is None else "gets the noise alone"
+            text = "round %d: every visit was lost or refused, and the model %s; logged once.%s"
+            log.warning(text, number, rest, refusal_of(receipts))
 
     def unchanged(self, number: int, receipts: Sequence[Receipt]) -> dict[str, int]:
         """Return the number of a round's visits that count as no change as training failed; {} without any.
@@ -495,7 +504,8 @@ class _Run(round_.Observer):
         real = self.live is not None
         spent = privacy.rounds_begun(self.orders.out, point.round)
         trained = privacy.visits_begun(self.orders.out, point.visits)
-        stated = privacy.statement(self.method, spent, park.holdings.tolist(), trained)
+        own_scale = isinstance(normaliser(self.experiment.data.normalise), DeviceNormaliser)
+        stated = privacy.statement(self.method, spent, self.held, trained, own_scale=own_scale)
         evaluations = -(-point.round // self.experiment.evaluate.every)
         exact = revealed.statement(self.experiment, self.method, self.engine.task, point.answers, trained, evaluations)
         results.write_privacy(self.orders.out, self.experiment, point.reports, park, stated, exact, secret=real)

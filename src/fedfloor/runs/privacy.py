@@ -17,15 +17,20 @@ from fedfloor.base.strict import json_text
 from fedfloor.config import read
 from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
+from fedfloor.parts.travel import chains
 from fedfloor.parts.travel.path import RECEIPT, UPDATE, AddedNoise, Kind
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Select
-from fedfloor.runs.folder import write
+from fedfloor.runs.folder import BEGUN, VISITS, write
 
 NOT_COVERED = (
     "the numbers that devices send without noise, which this file lists under 'answers' and 'normalise'",
     "evaluations of single devices in this folder: pass on models, not the folder",
     "the rounding of noise to floating-point numbers",
+)
+OWN_SCALE = (
+    "the mean and deviation of its own samples, by which each device scales all of them (data.normalise = 'device'): a "
+    "single one changes the others, too"
 )
 NO_SURVEY = (
     "devices add noise to their updates, but answer the questions of this normalisation without any, and whoever asks "
@@ -144,8 +149,11 @@ def rounds_within(budget: float, noise: float, share: float, delta: float, devic
     return low
 
 
-def last_round(method: ConfiguredMethod, budget: float | None, devices: int, most: int) -> int:
+def last_round(method: ConfiguredMethod, budget: float | None, devices: int, most: int, repeated: int = 0) -> int:
     """Return the last round within a budget of ε, at most ``most``; for noise of devices see :func:`allows`.
+
+    Args:
+        repeated: number of rounds that were begun more often than they count, after a kill.
 
     Raises:
         SettingError: the method's models have no noise, or the first round exceeds the budget.
@@ -160,7 +168,7 @@ def last_round(method: ConfiguredMethod, budget: float | None, devices: int, mos
             "or work.sample_clip and work.sample_noise."
         )
     noise, share = drawn
-    return rounds_within(budget, noise.multiplier, share, noise.delta, devices, most)
+    return rounds_within(budget, noise.multiplier, share, noise.delta, devices, most + repeated) - repeated
 
 
 def noises(method: ConfiguredMethod, *kinds: Kind) -> list[AddedNoise]:
@@ -169,8 +177,14 @@ def noises(method: ConfiguredMethod, *kinds: Kind) -> list[AddedNoise]:
 
 
 def mechanism(method: ConfiguredMethod) -> tuple[AddedNoise, float] | None:
-    """Return the noise that the cloud adds to sums, and the chance of a device; None without such noise."""
+    """Return the noise that the cloud adds to sums, and the chance of a device; None without such noise.
+
+    In secure sums the chance is 1: a sum of too few devices is lost, so that one device more can bring in the updates
+    of many. Neighbours are then parks in which a device sends zeros, and random participation hides nothing.
+    """
     share = getattr(method.parts.selection, "chance", None)
+    if share is not None and chains.secure(method.parts.travel or ""):
+        share = 1.0
     return next(((noise, share) for noise in noises(method, "drawn") if share is not None), None)
 
 
@@ -201,12 +215,12 @@ def revealed(method: ConfiguredMethod) -> dict[str, str]:
 
 
 def allows(
-    method: ConfiguredMethod, budget: float | None, held: Sequence[int], visits: Mapping[int, int], plan: Node
+    method: ConfiguredMethod, budget: float | None, held: Sequence[Held], visits: Mapping[int, int], plan: Node
 ) -> bool:  # fmt: skip
     """Return whether a round keeps every device, or its samples, within a budget of ε that visits spend.
 
     Args:
-        held: number of samples of each device at a time, [K].
+        held: each device's samples at a time, [K].
         visits: device → number of its visits before the round.
         plan: the plan of the round; every candidate of a ``Select`` counts as visited.
 
@@ -240,10 +254,9 @@ def most_visits(plan: Node) -> Counter[int]:
     return walk.visits(plan) + chosen
 
 
+Held = tuple[int, int]  # a device's samples at a time, and how often one of them occurs at most
 MOST_PAIRS = 20  # most pairs of samples and visits for which ε is computed one by one
-BEGUN = "private-rounds"  # file in a run's folder: rounds begun on real machines, including repeated ones
 STATEMENT = "privacy.json"  # file with the privacy loss at the end of a run
-VISITS = "private-visits.json"  # file with the visits to each device in these rounds
 
 
 def begin_round(folder: Path) -> None:
@@ -294,15 +307,16 @@ def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
 
 
 def statement(
-    method: ConfiguredMethod, rounds: int, held: Sequence[int], visits: Mapping[int, int]
+    method: ConfiguredMethod, rounds: int, held: Sequence[Held], visits: Mapping[int, int], *, own_scale: bool = False
 ) -> dict[str, dict[str, Any]]:
     """Return the privacy loss of a run's models for a device and for a sample; empty without noise.
 
     Args:
         method: the method, whose parts and work define the noise.
         rounds: number of begun rounds.
-        held: number of samples of each device at a time, [K].
+        held: each device's samples at a time, [K].
         visits: device → number of its visits.
+        own_scale: whether devices scale their samples by these samples.
     """
     stated: dict[str, dict[str, Any]] = {}
     if (drawn := mechanism(method)) is not None:
@@ -316,8 +330,10 @@ def statement(
         about = {"distributed": True, "delta": max(noise.delta for noise in sums)}
         stated["models"] = _entry(sums[0], 1.0, most) | about | _loss(of_sums(sums, most))
     for noise in noises(method, "steps"):
-        value, share, steps = worst_device(noise, held, visits)
-        stated["samples"] = _entry(noise, share, steps) | {"delta": noise.delta} | _loss(value)
+        value, share, steps, copies = worst_device(noise, held, visits)
+        about = {"delta": noise.delta} | ({"copies": copies} if copies > 1 else {})
+        stated["samples"] = _entry(noise, share, steps) | about | _loss(value)
+        stated["samples"]["not_covered"] += [OWN_SCALE] * own_scale
     return stated
 
 
@@ -332,24 +348,34 @@ def _loss(value: float) -> dict[str, Any]:
     return {"epsilon": value if math.isfinite(value) else None, "not_covered": list(NOT_COVERED)}
 
 
-def worst_device(noise: AddedNoise, held: Sequence[int], visits: Mapping[int, int]) -> tuple[float, float, int]:
-    """Return (ε, q, steps) of visits by differentially private SGD for the device with the largest ε.
+def worst_device(noise: AddedNoise, held: Sequence[Held], visits: Mapping[int, int]) -> tuple[float, float, int, int]:
+    """Return (ε, q, steps, m) of visits by differentially private SGD for the device with the largest ε.
 
     All values that a device sends are (ε, δ)-differentially private for each of its samples: its steps over all visits
-    form a Poisson-subsampled Gaussian mechanism with q = b/n.
+    form a Poisson-subsampled Gaussian mechanism with q = b/n. A sample that occurs up to m times in a window is in a
+    step with the chance 1 − (1 − q)^m, and then changes the sum by at most mC: as one of noise z/m, since fewer copies
+    change it less.
 
     Args:
         noise: the noise of the visits' steps.
-        held: number of samples of each device at a time.
+        held: each device's samples at a time.
         visits: device → number of its visits.
     """
     pairs = {(held[device], times) for device, times in visits.items() if times}
-    counted = {(noise.steps(n)[0], noise.steps(n)[1] * times) for n, times in pairs}
-    if len(pairs) > MOST_PAIRS:  # the fewest samples and the most visits bound all devices
-        most = max(times for _, times in pairs) * max(noise.steps(n)[1] for n, _ in pairs)
-        counted = {(max(q for q, _ in counted), most)}
-    losses = ((epsilon(noise.multiplier, q, steps, noise.delta), q, steps) for q, steps in counted)
-    return max(losses, default=(0.0, 0.0, 0))
+    counted = {(*_in_a_step(noise, *of), noise.steps(of[0])[1] * times) for of, times in pairs}
+    if len(pairs) > MOST_PAIRS:  # the fewest samples, the most copies and the most visits bound all devices
+        most = max(times for _, times in pairs) * max(noise.steps(n)[1] for (n, _), _ in pairs)
+        counted = {(max(m for m, _, _ in counted), max(q for _, q, _ in counted), most)}
+    losses = ((epsilon(noise.multiplier / m, q, steps, noise.delta), q, steps, m) for m, q, steps in counted)
+    return max(losses, default=(0.0, 0.0, 0, 1))
+
+
+def _in_a_step(noise: AddedNoise, samples: int, copies: int) -> tuple[int, float]:
+    """Return the copies of a sample, and the chance that a step has one of them."""
+    share = noise.steps(samples)[0]
+    if copies > 1 and share < 1:
+        share = -math.expm1(copies * math.log1p(-share))
+    return copies, share
 
 
 # -- several runs over the same data -----------------------------------------------------------------------------------

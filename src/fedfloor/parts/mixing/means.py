@@ -174,16 +174,17 @@ def _checked(name: str, values: Sequence[float], n: int, *, above: bool) -> list
 
 def gaussian_sum(
     updates: Iterable[Tensor], clip: float, deviation: float, rng: np.random.Generator,
-    lengths: list[float] | None = None,
+    lengths: list[float] | None = None, nothing: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Return Σ_k Δ_k·min(1, C/‖Δ_k‖) + N(0, σ²I), float64 [P]: the Gaussian mechanism on clipped updates.
 
     Args:
-        updates: Δ_k, float64 [P], at least one.
+        updates: Δ_k, float64 [P], at least one, or none with ``nothing``.
         clip: C > 0; infinity: no clipping.
         deviation: σ ≥ 0; 0: no noise.
         rng: the generator of the noise.
         lengths: a list to which each ‖Δ_k‖ is appended.
+        nothing: zeros, float64 [P], the sum of no updates.
 
     >>> gaussian_sum([torch.tensor([3.0, 4.0]).double()], 1.0, 0.0, np.random.default_rng(0)).tolist()
     [0.6000000000000001, 0.8]
@@ -194,6 +195,7 @@ def gaussian_sum(
         if lengths is not None:
             lengths.append(float(update.norm()))
         total = part.clone() if total is None else total.add_(part)
+    total = nothing if total is None else total
     if total is None:
         raise SettingError("no updates to add up: at least one branch must return.")
     return noisy(total, deviation, rng)

@@ -170,6 +170,11 @@ class Private(Mix):
         return float((self.noise**-2 - (2 * self.count_noise) ** -2) ** -0.5)
 
     @property
+    def least(self) -> int:
+        """0: a round whose visits are all lost gets the noise alone, as without it the model would state that."""
+        return 0 if self.noise and not self.distributed else super().least
+
+    @property
     def additive(self) -> bool:
         return self.quantile is None
 
@@ -202,7 +207,8 @@ class Private(Mix):
         updates = (model[front].double().sub_(met.start[front]) for model in met.models)
         lengths = list[float]()
         deviation = self.update_noise * self.clip if self.noise else 0.0
-        total = gaussian_sum(updates, self.clip, deviation, met.rng, lengths)
+        nothing = mixed[front].double().clone().zero_()
+        total = gaussian_sum(updates, self.clip, deviation, met.rng, lengths, nothing)
         mixed[front] = total.div_(self.expected).add_(met.start[front])
         if self.quantile is not None:
             short = sum(0.5 if length <= self.clip else -0.5 for length in lengths)
