@@ -303,6 +303,8 @@ class DeploySettings:
             above 1; ``false`` for no limit; or a rule of your own, ``{ kind = "my_limits:PerLayer", factor = 4.0 }``.
         samples_limit: the largest number of samples that a device may report, in multiples of the median, above 1;
             ``false`` for no limit.
+        visits_limit: the most visits with noise of the device that a device answers over all runs, by its own file;
+            ``false`` for no limit.
         simulate: whether simulations apply ``norm_limit``, too; they then train one device after the other.
         quorum: the devices that must be connected for a round to begin: a number of the park's devices, or a share
             below 1 of each factory's devices, rounded up. A round waits for them, and is not counted meanwhile.
@@ -310,6 +312,7 @@ class DeploySettings:
 
     norm_limit: float | Literal[False] | PartSetting = 4.0
     samples_limit: float | Literal[False] = 100.0
+    visits_limit: int | Literal[False] = False
     simulate: bool = False
     quorum: float = 1.0
 
@@ -321,6 +324,9 @@ class DeploySettings:
         given = self.samples_limit
         right = given is False or (given is not True and 1 < given < math.inf)
         require(right, "deploy.samples_limit", given, "a number above 1, or false")
+        most = self.visits_limit
+        allowed = "a whole number of at least 1, or false"
+        require(most is False or (most is not True and most >= 1), "deploy.visits_limit", most, allowed)
         counts = 0 < self.quorum < 1 or (self.quorum >= 1 and float(self.quorum).is_integer())
         allowed = "a share below 1 of each factory's devices, such as 0.5, or a whole number of the park's devices"
         require(counts, "deploy.quorum", self.quorum, allowed)

@@ -98,6 +98,15 @@ HOSTILE: dict[str, object] = {
 }
 
 
+def test_a_device_that_adds_noise_answers_as_many_visits_as_its_own_file_allows(tmp_path: Path) -> None:
+    of = worker(tmp_path, NOISY.format("fedavg") + "\ndeploy.visits_limit = 2")
+    for run in ("a", "b"):
+        of.visit(replace(order(of, own_work(of)), run=run))
+    with refusals.refused("work", RefusedError):
+        of.visit(replace(order(of, own_work(of)), run="c"))  # a run that the edge has invented
+    assert of._record.count("visits") == 4
+
+
 def test_every_field_of_work_has_a_hostile_value() -> None:
     assert set(HOSTILE) == {field.name for field in fields(Work)}
 

@@ -305,6 +305,7 @@ class Agent:
             park,
             sums,
             self._answers if self._hides else None,
+            self._record,
         )
 
     def own_park(self) -> Park:

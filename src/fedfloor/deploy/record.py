@@ -33,6 +33,7 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS noisy (run BLOB PRIMARY KEY, round INTEGER, total BLOB) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS samples (mark INTEGER PRIMARY KEY, most INTEGER, last INTEGER)",
     "CREATE TABLE IF NOT EXISTS answers (what TEXT, digest BLOB, PRIMARY KEY (what, digest)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS spent (name TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID",
 )
 
@@ -91,6 +92,14 @@ class RevealRecord:
         with self._explained():
             return self._base.execute(command, values).fetchall()
 
+    def count(self, name: str) -> int:
+        """Return how often this name was counted, now included, over all runs and restarts."""
+        with self.changing() as base:
+            base.execute("INSERT OR IGNORE INTO spent VALUES (?, 0)", (name,))
+            base.execute("UPDATE spent SET number = number + 1 WHERE name = ?", (name,))
+            ((number,),) = base.execute("SELECT number FROM spent WHERE name = ?", (name,))
+        return int(number)
+
     def secret(self, name: str, size: int) -> bytes:
         """Return random bytes of this name, drawn from the operating system at the first call."""
         with self.changing() as base:
@@ -103,7 +112,7 @@ class RevealRecord:
         """Convert errors of the database and the disk."""
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: its tables are damaged
             raise SettingError(
                 f"{self.path}: {error}. It and its mark {self._mark} must be writable. Make room on the disk, or put "
                 "the file back; without it, this device does not know what it has revealed.",
@@ -144,8 +153,8 @@ def read_mark(path: Path | None) -> tuple[str, int] | None:
     if path is None:
         return None
     with suppress(FileNotFoundError):
-        name, _, number = regular.read_text(path).strip().partition(" ")
-        if not number.isdecimal():
+        name, _, number = regular.read_bytes(path).decode(errors="replace").strip().partition(" ")
+        if not (number.isascii() and number.isdecimal()):
             raise SettingError(f"{path}: not the mark of a record. Put it back from a copy.")
         return name, int(number)
     return None

@@ -21,6 +21,7 @@ from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, 
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.own import Sensed
 from fedfloor.deploy.own_work import OwnWork
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.subtasks import question_of
 from fedfloor.engine.calibrate import ROUNDS
@@ -68,11 +69,12 @@ class Worker:
         park: the park with the device's samples.
         sums: the device's part in secure sums; None where its experiment has none.
         answers: the exact answers so far, by which further ones are limited; None: no limit.
+        record: of what the device has revealed; by default nothing is kept beyond the process.
     """
 
     def __init__(
         self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park,
-        sums: DeviceSum | None = None, answers: Answers | None = None,
+        sums: DeviceSum | None = None, answers: Answers | None = None, record: RevealRecord | None = None,
     ) -> None:  # fmt: skip
         self.device = settings.device
         self._edge = settings.edge
@@ -80,6 +82,9 @@ class Worker:
         self._models = settings.models
         self._answers = answers
         self._evaluations = experiment.rounds + revealed.MODELS
+        self._record = record or RevealRecord()
+        self._noisy = privacy.by_visits(method)
+        self._most_visits = experiment.deploy.visits_limit
         protects = privacy.on_devices(method)
         memory = DeviceMemory(settings.memory, salted=protects)
         memory.tidy()
@@ -180,6 +185,7 @@ class Worker:
             sums.at = None if self.engine.park.stream.kind == "static" else about["trained"]
             sums.at_once = 1 if self._own_work is None else self._own_work.at_once
             sums.standing(path.up.numbers, work, part, key, message.run)
+        self.count_visit()
         began = time.perf_counter()
         sent, receipt = self.trained(work, packet, key, frozen=bool(about.get("frozen")))
         if sums is not None:
@@ -193,6 +199,22 @@ class Worker:
         if work.sends:
             self.offer(work.own, message.run)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
+
+    def count_visit(self) -> None:
+        """Count a visit with noise on disk before it trains: each has new noise, which averages out.
+
+        Raises:
+            RefusedError: the device has answered as many as its own experiment allows, over all runs.
+        """
+        if not self._noisy:
+            return
+        number = self._record.count("visits")
+        if self._most_visits is not False and number > self._most_visits:
+            raise RefusedError(
+                "work",
+                f"it is visit {number} with noise to this device; [deploy] visits_limit of its experiment is "
+                f"{self._most_visits}, over all runs. Each costs privacy: raise the limit only if you accept that.",
+            )
 
     def chosen(self, about: Mapping[str, Any]) -> tuple[object, ...]:
         """Return what an edge chooses for this device alone, on which its update depends beside the key of its draws.
