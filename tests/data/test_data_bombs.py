@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedfloor.data import kinds
 from fedfloor.data.files import columnar, content, own, packed, rows
+from fedfloor.data.files.layout import looks_like_time
 from fedfloor.data.files.packed import BombError, unpacked_bytes
 from fedfloor.data.reading import Columns, Reading
 from refusals import refused
@@ -166,3 +168,13 @@ def test_a_line_without_an_end(tmp_path: Path) -> None:
         file.truncate(1 << 30)  # takes no space on the disk
     with refused("long-line"):
         own.load(path, READING, 0)
+
+
+@pytest.mark.parametrize("letter", ["(", " ", "a", "1", "a ", "1a", "[1] "])
+def test_the_longest_cell_is_judged_in_time_linear_in_its_length(letter: str) -> None:
+    """Each would otherwise take minutes, a hundred times for the name of a column."""
+    name = (letter * 131_000)[:131_000] + "x"
+    assert kinds.word_of(name)
+    assert kinds.without_brackets(name) == name.rstrip()
+    assert not kinds.LEGEND.findall(name)
+    assert not looks_like_time(name)

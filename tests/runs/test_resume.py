@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -298,6 +299,16 @@ def test_a_resume_of_a_locked_folder_changes_nothing(command: Command, cut: Path
         said = resumed(command)
     assert (said.code, "another process" in said.err) == (2, True)
     assert snapshot(cut) == before
+
+
+def test_temporary_files_of_killed_processes_are_deleted(tmp_path: Path) -> None:
+    gone, here = tmp_path / ".park.json.99999999.part", tmp_path / f".park.json.{os.getpid()}.part"
+    for path in (gone, here, tmp_path / ".mine.part"):
+        path.touch()
+    with folder.owned(tmp_path):
+        assert not gone.exists()
+    assert here.exists()  # another process may be writing
+    assert (tmp_path / ".mine.part").exists()
 
 
 def test_a_new_run_does_not_begin_over_checkpoints(command: Command, cut: Path) -> None:

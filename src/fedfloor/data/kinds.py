@@ -32,7 +32,7 @@ FLAGGED = {  # words in long names of labels with one or two values
     "anomaly", "anomalies", "anomalous", "attack", "attacks", "fault", "faults", "faulty", "failure", "failures",
     "failed", "defect", "defects", "defective", "outlier", "abnormal", "störung", "fehler", "ausfall", "ausschuss",
 }  # fmt: skip
-LEGEND = re.compile(r"(-?\w+)\s*[:=]\s*([^,;:=()\[\]]+)")  # of codes, in the name of a column
+LEGEND = re.compile(r"((?:-|(?<!\w))\w+)\s*[:=]\s*([^,;:=()\[\]]+)")  # of codes, in the name of a column
 USUAL = re.compile(r"(no|not|non|without|kein|keine|ohne)\b.*|(normal|healthy|benign|ok|good)( .*)?", re.IGNORECASE)
 COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time if they only rise
 STEPS = ("sample", "step", "takt")  # a time if they only rise within recordings
@@ -371,6 +371,20 @@ def rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
 # -- names and texts ---------------------------------------------------------------------------------------------------
 
 
+def without_brackets(name: str) -> str:
+    """Return a name without brackets at its end, such as those of a unit; in time linear in its length.
+
+    >>> [without_brackets(name) for name in ("speed (set) [1/min] ", "a [b (c]", "(x) y", "[m]")]
+    ['speed (set)', 'a', '(x) y', '']
+    """
+    whole = name.rstrip()
+    if not whole.endswith((")", "]")):
+        return name
+    last = max(whole.rfind(")", 0, -1), whole.rfind("]", 0, -1)) + 1
+    first = min((at for mark in "([" if (at := whole.find(mark, last)) >= 0), default=-1)
+    return name if first < 0 else whole[:first].rstrip()
+
+
 def word_of(name: str) -> str:
     """Return a column's name in lower case, its words joined by ``_``, without a unit in brackets.
 
@@ -381,7 +395,7 @@ def word_of(name: str) -> str:
     >>> word_of("Maschinennummer"), word_of("Roboter-Nr.")
     ('maschine_nummer', 'roboter_nr')
     """
-    name = re.sub(r"\s*[\[(][^\])]*[\])]\s*$", "", name) or name
+    name = without_brackets(name) or name
     word = re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-zäöüß0-9])(?=[A-ZÄÖÜ])", "_", name)).strip("_").casefold()
     return NUMBERED.sub(r"\1_\2", word)
 

@@ -262,7 +262,9 @@ def _word(name: str) -> str:
     >>> _word("Operating hours [h]")
     'operating_hours'
     """
-    return word_of(re.sub(r"\s*[\[(].*[\])]\s*$", "", name))
+    whole = name.rstrip()
+    first = min((at for mark in "([" if (at := whole.find(mark)) >= 0), default=-1)
+    return word_of(whole[:first] if first >= 0 and whole.endswith((")", "]")) else name)
 
 
 def _ending(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str | None) -> Ending | None:

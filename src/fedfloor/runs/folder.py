@@ -58,6 +58,7 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
             f"cannot write in {folder}: {error.strerror or error}. Give another folder with --out."
         ) from error
     try:
+        _sweep(folder)
         yield
     except Exception as error:
         if fresh and not _begun(folder) and not isinstance(error, keep):
@@ -72,6 +73,14 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
         raise
     finally:
         lock.release()
+
+
+def _sweep(folder: Path) -> None:
+    """Delete temporary files of :func:`write` that killed processes have left."""
+    for part in folder.glob(".*.part"):
+        process = part.name.rsplit(".", 2)[1]
+        if process.isdecimal() and not Path("/proc", process).exists():
+            part.unlink(missing_ok=True)
 
 
 def _begun(folder: Path) -> bool:

@@ -30,6 +30,7 @@ TIME_LIKE = re.compile(
     r"|\d.*\b(jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\b.*\d",
     re.IGNORECASE,
 )
+LONGEST_TIME = 100  # characters; the search takes time quadratic in them
 NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 WORDS = {mark: word for word, mark in CALLED.items()}
 MOST_TEXTS = 10  # different texts of a sensor that probably denote missing values, at most
@@ -65,7 +66,7 @@ def looks_like_time(text: str) -> bool:
     >>> [looks_like_time(text) for text in ("05.10.2026 06:00", "3/1/26", "1 Mar 2026 6h", "06:00 Uhr", "1.2.3", "M3")]
     [True, True, True, True, False, False]
     """
-    return TIME_LIKE.search(text) is not None
+    return len(text) <= LONGEST_TIME and TIME_LIKE.search(text) is not None
 
 
 @dataclass(frozen=True)
