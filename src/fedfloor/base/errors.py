@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePath
 
 SHOWN = 200  # characters of a value in a message
+MEANT = 1000  # characters of a word, at most, in place of which another one may be meant
 BEGINNING = 3  # characters of a word, at least, of which a longer name with this beginning may be meant
 # What JSON of others raises when it is read and its values are used: also whole numbers beyond every float, infinite
 # numbers of things, and nesting without end
@@ -90,9 +91,11 @@ def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
     ('', '', '', '')
     >>> nearest("load5", ["load"]), nearest("load5", ["load4", "load"]), nearest("load5", ["load4", "laod5"])
     (" Did you mean 'load'?", '', " Did you mean 'laod5'?")
-    >>> nearest("load", ["load4", "speed"])
-    " Did you mean 'load4'?"
+    >>> nearest("load", ["load4", "speed"]), nearest("load" * 300, ["load" * 299])
+    (" Did you mean 'load4'?", '')
     """
+    if len(word) > MEANT:  # no mistyped name; the comparison would take minutes
+        return ""
     ordered = sorted(allowed) if isinstance(allowed, AbstractSet) else allowed  # of equal names always the same one
     names = [name for name in ordered if name != word]
     told_by_number = bool(_numbers(word)) and any(_letters(name) == _letters(word) for name in names if _numbers(name))
