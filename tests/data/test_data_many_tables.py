@@ -142,6 +142,34 @@ def test_a_table_per_month_of_several_devices(tmp_path: Path) -> None:
     assert np.array_equal(one.owner, many.owner)
 
 
+def test_a_month_that_comes_twice_under_two_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = months(tmp_path / "data")
+    once = load(root, Reading(columns=MACHINE), 0)
+    assert not caplog.messages
+    for name in ("2026-01.csv", "2026-02.csv"):  # dates: 100 minutes of January, 10 of which are in February's table
+        text = (root / name).read_text().splitlines()
+        dated = [line.split(",") for line in text[1:]]
+        rows = [",".join([m, f"2026-01-01 {int(t) // 60:02}:{int(t) % 60:02}", *rest]) for m, t, *rest in dated]
+        (root / name).write_text("\n".join([text[0], *rows]) + "\n")
+    first, second = (root / name for name in ("2026-01.csv", "2026-02.csv"))
+    second.write_text(second.read_text() + "".join(f"{line}\n" for line in first.read_text().splitlines()[-6:]))
+    lines = second.read_text().splitlines()
+    second.write_text("\n".join([lines[0], *sorted(lines[1:], key=lambda line: line.split(",")[1])]) + "\n")
+    load(root, Reading(columns=MACHINE), 0)
+    assert "2026-02.csv: 6 of its 36 rows are also in an earlier table" in caplog.text
+    assert "count twice: --set data.copies=drop" in caplog.text
+    dropped = load(root, Reading(columns=MACHINE, copies="drop"), 0)
+    assert len(dropped.y) == len(once.y)
+
+
+def test_recordings_that_begin_anew_may_have_equal_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name, rows in (("a", 20), ("b", 25), ("c", 20)):
+        table(tmp_path / "data" / "press" / f"{name}.csv", rows)
+    table(tmp_path / "data" / "mill" / "a.csv")
+    load(tmp_path / "data", Reading(), 0)
+    assert [message.split(":")[0] for message in caplog.messages if "earlier table" in message] == ["press/c.csv"]
+
+
 def test_folders_mean_nothing_where_the_device_is_a_column(tmp_path: Path) -> None:
     months(tmp_path / "data" / "2026" / "q1")
     data = load(tmp_path / "data", Reading(columns=MACHINE, device="column"), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from commands import Command
 from fedfloor.inference.samples import FileSamples
 from fedfloor.inference.trained import load_model
 from fedfloor.inference.training import Training
-from fedfloor.inference.unlike import odd_sensors
+from fedfloor.inference.unlike import odd_sensors, outside
+from fedfloor.park.summaries import Summaries
 from model_files import SENSORS, WINDOWS, write_model
 
 # of write_model: temp 0.25 ± 0.5, torque 1.25 ± 1.5
@@ -51,6 +53,57 @@ def test_pictures_and_sensors_without_a_normalisation_are_not_looked_at(tmp_path
     assert odd_sensors(trained, samples) == []
     picture = FileSamples(Path("a.png"), np.zeros((9, 1, 28, 28), np.uint8), None, np.full(9, -1))
     assert odd_sensors(load_model(write_model(tmp_path / "b")), picture) == []
+
+
+def month(seed: int, machines: int, rows: int = 700, slow: float = 0.0) -> dict[str, np.ndarray]:
+    """Return rows of machines with 12 sensors, normal with levels of their own; ``slow`` correlates adjacent rows."""
+    levels = np.random.default_rng(7).normal(50, 5, (machines, 12))
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(0, (1 - slow**2) ** 0.5, (machines, rows, 12))
+    noise[:, 0] = rng.normal(0, 1, (machines, 12))
+    for row in range(1, rows):
+        noise[:, row] += slow * noise[:, row - 1]
+    return {f"m{k}": (levels[k] + noise[k]).astype(np.float32) for k in range(machines)}
+
+
+@pytest.mark.parametrize(("slow", "most"), [(0.0, 0), (0.9, 0), (0.98, 2)])
+def test_clean_months_are_hardly_ever_named(slow: float, most: int) -> None:
+    """With a correlation of 0.98 a month of 700 rows is as good as 7 independent ones, and its mean wanders."""
+    training = month(0, 8, 2800, slow)
+    s = Summaries.of_rows([f"s{i}" for i in range(12)], [*training], [0] * 8, training.values())
+    assert all(outside(x, s, k) == [] for k, x in enumerate(training.values()))
+    found = [[outside(x, s, k) for k, x in enumerate(month(1 + n, 8, 700, slow).values())] for n in range(20)]
+    assert sum(any(device) for device in found) <= most  # of 20 months of 96 sensors
+
+
+def test_a_sensor_that_moved_by_two_deviations_is_named_with_its_share() -> None:
+    training = month(0, 8, 2800)
+    s = Summaries.of_rows([f"s{i}" for i in range(12)], [*training], [0] * 8, training.values())
+    x = month(1, 8)["m3"]
+    x[:, 5] += 2
+    x[:, 6] *= 1000  # a unit that another device may have
+    moved, unit = outside(x, s, 3)
+    assert (moved.sensor, moved.above, moved.ever) == (5, True, False)
+    assert 0.2 < moved.share < 0.4  # P(z > 2.58 − 2) = 0.28
+    assert (unit.sensor, unit.share, unit.ever) == (6, 1, True)
+    assert outside(x[:49], s, 3) == []  # so few say nothing
+    assert outside(month(1, 8)["m3"], s, None) == []
+    short = replace(s, trained=np.full(8, 1e6))  # a stretch of 700 of a million rows may well be like this
+    assert [one.sensor for one in outside(x, short, 3)] == [6]
+
+
+def test_a_text_that_is_frequent_now_is_no_unit(tmp_path: Path) -> None:
+    inputs = {
+        **SENSORS,
+        "columns": ["temp", "grade=b"],
+        "coding": {"categories": {"grade": {"kind": "one-hot", "values": ["b"]}}},
+    }
+    one = {"scale": 1.0, "mean": [0.0, 0.02], "std": [1.0, 0.14]}
+    trained = load_model(write_model(tmp_path, shape=(2,), inputs=inputs, normalise=one))
+    x = np.zeros((100, 2), np.float32)
+    x[:25, 1] = 1
+    (text,) = odd_sensors(trained, FileSamples(Path("a.csv"), x, None, np.full(100, -1)))
+    assert text == "a.csv, column 'grade': 25.0% of the values are 'b', at most 2.0% on any device in training."
 
 
 def park(folder: Path, *counts: list[int], classes: tuple[str, ...] = ("ok", "worn")) -> None:

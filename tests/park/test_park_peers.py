@@ -78,6 +78,26 @@ def test_a_fault_of_one_device_is_named_with_its_kind(fault: str, kind: str, dev
     assert [(f.devices, f.sensors, f.kind) for f in found] == [(("m2",), wanted, kind)]
 
 
+@pytest.mark.parametrize("fault", ["×1000", "°F", "K", "×10"])
+@pytest.mark.parametrize("many", [3, 4])
+def test_up_to_half_of_the_devices_may_be_in_another_unit(fault: str, many: int) -> None:
+    machines = plant(8)
+    wrong = [f"m{k}" for k in (1, 4, 6, 7)[:many]]
+    for name in wrong:
+        machines[name] = broken(machines[name], fault)
+    found = among(summaries(machines))
+    assert [(f.devices, f.sensors, f.kind) for f in found] == [((name,), ("temperature",), "unit") for name in wrong]
+
+
+def test_two_sizes_of_machines_and_mirrored_ones_are_no_units() -> None:
+    rng = np.random.default_rng(3)
+    machines = plant(8)
+    for k in range(4):
+        machines[f"m{k}"][:, 3] *= rng.uniform(7, 14)  # flow
+        machines[f"m{k}"][:, 2] *= -1
+    assert among(summaries(machines)) == []
+
+
 def test_the_unit_is_named() -> None:
     units = {"°F": "in °F", "K": "in K", "×10": "10 times", "/10": "1/10", "×1000": "1,000 times"}
     for fault, words in units.items():

@@ -295,8 +295,8 @@ class Reading:
             or ``excel`` for days of a spreadsheet.
         zone: the time zone of times without one, by its IANA name, such as ``Europe/Berlin``; by default they count as
             UTC. The second of two equal hours, at the end of summer time, is recognised by the order of rows.
-        copies: ``drop`` leaves out rows that equal an earlier one in all columns that are read; by default such rows
-            are refused where they have times.
+        copies: ``drop`` leaves out rows that equal an earlier one in all columns that are read, also in another file
+            of the device; by default such rows are refused where they have times, and named in another file.
         gap_s: the longest step of time, in s (or in the unit of times that are other numbers), that a window or a
             forecast may cross; by default any within a recording.
         test: a table or folder of the same format with the test samples; devices are matched by name, and devices that

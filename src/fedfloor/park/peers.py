@@ -108,6 +108,7 @@ def among(s: Summaries) -> list[Oddity]:
         rest = np.flatnonzero(varying)
         if len(rest) >= 3:
             rest = rest[_agreeing(s.mean[rest, c], s.deviation[rest, c], s.factory[rest])]
+            rest = _of_one_unit(s, c, rest)
         usual.append(_Usual(s.mean[rest, c], s.deviation[rest, c]) if len(rest) >= 2 else None)
         odd[varying, c] = True
         odd[rest, c] = False
@@ -190,6 +191,35 @@ def _agreeing(mean: Floats, deviation: Floats, factory: NDArray[np.int64]) -> ND
         first = low
         end = high
     return order[first:end]
+
+
+def _of_one_unit(s: Summaries, c: int, rest: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the devices in the unit of most, if a conversion takes all others to these; otherwise all.
+
+    Up to half of the devices may be in the other unit, so that their levels alone do not show which are unusual. Ten or
+    a hundred times, which may be another size of machine, must fit closely; half of the devices may be mirrored.
+    """
+    order = rest[np.argsort(s.mean[rest, c], kind="stable")]
+    value = s.mean[order, c]
+    with np.errstate(all="ignore"):
+        ratio = value[1:] / value[:-1]
+    steps = (np.diff(value), np.where(np.isfinite(ratio) & (ratio > 0), ratio, 0.0))  # the widest gap, in both scales
+    for cut in {int(step.argmax()) + 1 for step in steps if len(step)}:
+        few, most = sorted((order[:cut], order[cut:]), key=len) if 2 * cut != len(order) else (order[cut:], order[:cut])
+        usual = _Usual(s.mean[most, c], s.deviation[most, c])
+        found = {_other_unit(float(s.mean[k, c]), float(s.deviation[k, c]), usual) for k in few}
+        if len(most) >= 2 and len(found) == 1 and "" not in found:
+            return most
+    return rest
+
+
+def _other_unit(mean: float, deviation: float, usual: _Usual) -> str:
+    """Return the conversion by which a level is far from the usual one; "" if none is, or if it is doubtful."""
+    close = usual.closely(mean, deviation)
+    far = usual.gap(mean) > max(2.0, 12 / max(1, len(usual.mean) - 1)) * max(usual.reach, 2 * usual.within)
+    why = close or (unit(mean, deviation, usual) if far else "")
+    doubtful = "sign" in why or (not close and why.startswith(("10 ", "100 ", "1/10 ", "1/100 ")))
+    return "" if doubtful else why
 
 
 def _whole(some: NDArray[np.int64], others: NDArray[np.int64], factory: NDArray[np.int64]) -> bool:

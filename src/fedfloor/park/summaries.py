@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,12 +24,16 @@ ROWS = 20_000
 SENSORS = 500
 NUMBERS = 20_000  # devices times sensors summarised, at most
 RELATED = 60  # sensors whose correlations are computed, at most
+OUTSIDE = 0.005  # share of a device's values below ``low``, and above ``high``, at most
+PARTS = 10  # of a device's rows, whose means show how far levels wander without a cause
 FEW = 10  # different values of a sensor, up to which it may well be constant on a device
 AGREE = 4  # devices on which a relation holds, at least
 # correlation of two sensors that are related: the median of devices, and the least
 HOLDS = 0.7
 WEAK = 0.5
 Floats = NDArray[np.float64]
+LIMITS = ("least", "low", "high", "most", "wander")
+TABLES = ("count", "mean", "deviation", "levels", *LIMITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +85,10 @@ class Summaries:
         levels: float64 [K, C], the number of different values, at most :data:`FEW` + 1; None: unknown.
         relations: the correlations of the sensors; None: unknown.
         related: int8 [C, C], the sign of the relations that hold on all devices; 0: no relation; None: unknown.
+        least, low, high, most: float64 [K, C], the smallest value, the bounds of all but :data:`OUTSIDE` of the values
+            on either side, and the largest value; NaN for a sensor without values; None: unknown.
+        wander: float64 [K, C], the deviation of the means of :data:`PARTS` consecutive parts of the rows; likewise.
+        trained: float64 [K], the number of the rows that ``rows`` were chosen from; None: all of them.
     """
 
     sensors: tuple[str, ...]
@@ -92,6 +101,12 @@ class Summaries:
     levels: Floats | None = None
     relations: Relations | None = None
     related: NDArray[np.int8] | None = None
+    least: Floats | None = None
+    low: Floats | None = None
+    high: Floats | None = None
+    most: Floats | None = None
+    wander: Floats | None = None
+    trained: Floats | None = None
 
     @classmethod
     def of_sums(
@@ -113,24 +128,29 @@ class Summaries:
         many = []
         sums = []
         levels = []
+        bounds = []
         correlations = []
         for x in rows:
             many.append(len(x))
             sums.append(device_sums(x))
-            levels.append([min(len(np.unique(column[~np.isnan(column)])), FEW + 1) for column in x.T])
+            ordered = [np.sort(column[~np.isnan(column)]) for column in x.T]
+            levels.append([min(len(column[:1]) + int((np.diff(column) > 0).sum()), FEW + 1) for column in ordered])
+            bounds.append([(*_bounds(column), far) for column, far in zip(ordered, _wander(x), strict=True)])
             if len(sensors) <= RELATED:
                 correlations.append(_correlation(x))
         relations = Relations(np.array(correlations)) if correlations else None
         related = relations.without() if relations is not None and len(many) >= AGREE else None
         made = cls.of_sums(sensors, names, factory, many, np.array(sums))
-        return replace(made, levels=np.array(levels, np.float64), relations=relations, related=related)
+        limits = dict(zip(LIMITS, np.moveaxis(np.array(bounds, np.float64), 2, 0), strict=True))
+        return replace(made, levels=np.array(levels, np.float64), relations=relations, related=related, **limits)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summaries as JSON, numbers with seven digits, and pairs of related sensors."""
-        tables = {name: _digits(getattr(self, name)) for name in ("count", "mean", "deviation", "levels")}
+        tables = {name: _digits(getattr(self, name)) for name in TABLES}
         return {
             "sensors": list(self.sensors), "devices": list(self.names), "factory": self.factory.tolist(),
-            "rows": self.rows.tolist(), **tables, "related": None if self.related is None else
+            "rows": self.rows.tolist(), "trained": None if self.trained is None else self.trained.tolist(), **tables,
+            "related": None if self.related is None else
             [[i, j, int(self.related[i, j])] for i, j in np.argwhere(self.related).tolist()],
         }  # fmt: skip
 
@@ -146,11 +166,11 @@ class Summaries:
         form = (len(names), len(sensors))
         factory = np.array(document["factory"], np.int64)
         rows = np.array(document["rows"], np.float64)
-        tables = {name: document[name] for name in ("count", "mean", "deviation", "levels")}
+        trained = None if document.get("trained") is None else np.array(document["trained"], np.float64)
+        tables = {name: document.get(name) if name in LIMITS else document[name] for name in TABLES}  # added later
         made = {name: None if table is None else np.array(table, np.float64) for name, table in tables.items()}
-        if {factory.shape, rows.shape} != {form[:1]} or {part.shape for part in made.values() if part is not None} != {
-            form
-        }:
+        one = {part.shape for part in (factory, rows, trained) if part is not None}
+        if one != {form[:1]} or {part.shape for part in made.values() if part is not None} != {form}:
             raise ValueError("tables of another shape")
         if not names or not sensors or made["mean"] is None or made["deviation"] is None or made["count"] is None:
             raise ValueError("no device, no sensor, or no statistics")
@@ -160,8 +180,8 @@ class Summaries:
                 raise ValueError("a relation of other sensors")
             related[i, j] = sign
         return cls(
-            sensors, names, factory, rows, made["count"], made["mean"], made["deviation"], made["levels"],
-            related=related,
+            sensors, names, factory, rows, made["count"], made["mean"], made["deviation"], made["levels"], None,
+            related, made["least"], made["low"], made["high"], made["most"], made["wander"], trained,
         )  # fmt: skip
 
     def hull(self, deviations: float) -> tuple[Floats, Floats]:
@@ -172,6 +192,24 @@ class Summaries:
         """
         wide = deviations * np.where(self.deviation > 0, self.deviation, 1.0)
         return np.fmin.reduce(self.mean - wide), np.fmax.reduce(self.mean + wide)
+
+
+def _bounds(ordered: Values) -> tuple[float, float, float, float]:
+    """Return the smallest value, the bounds of all but a few on either side, and the largest value; NaN of none."""
+    if not len(ordered):
+        return (math.nan,) * 4
+    few = int(OUTSIDE * len(ordered))
+    return float(ordered[0]), float(ordered[few]), float(ordered[-1 - few]), float(ordered[-1])
+
+
+def _wander(x: Values) -> Floats:
+    """Return the deviation of the means of consecutive parts of rows [C]; NaN for fewer than two rows in each."""
+    if len(x) < 2 * PARTS:
+        return np.full(x.shape[1], np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a part without values
+        means = np.array([np.nanmean(part, axis=0) for part in np.array_split(np.asarray(x, np.float64), PARTS)])
+        return np.asarray(np.nanstd(means, axis=0, ddof=1))
 
 
 def _digits(table: Floats | None) -> list[list[float | None]] | None:
@@ -221,4 +259,6 @@ def summarised(park: Park) -> Summaries | None:
         mine = mine[spread(len(mine), max(1, ROWS // math.prod(data.shape[1:])))]
         return first_rows(source.take(mine, device), None if source.first is None else source.first[mine], None)
 
-    return Summaries.of_rows(sensors, names, factory, map(rows_of, devices.tolist()))
+    made = Summaries.of_rows(sensors, names, factory, map(rows_of, devices.tolist()))
+    per_sample = [len(park.indices[k]) for k in devices.tolist()]
+    return replace(made, trained=np.maximum(made.rows, per_sample))

@@ -180,7 +180,7 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
             )
 
 
-RECIPE = "recordings 9"
+RECIPE = "recordings 10"
 
 
 def _load_tables(

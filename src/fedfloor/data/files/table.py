@@ -39,7 +39,7 @@ from fedfloor.tasks.regression import LIVES
 
 log = logging.getLogger(__name__)
 
-RECIPE = "table 11"
+RECIPE = "table 12"
 MEANT = (
     "columns", "classes", "window", "missing", "split", "sort", "copies", "small", "decimal", "test", "bins",
     "remaining", "ended", "task", *DIALECT,
@@ -199,7 +199,7 @@ def write(
     owner = np.zeros(len(everything.line), np.int32) if device is None else codes(device or (), devices)
     factories, factory_of = _factory_of(everything, owner, devices, factory, roles["factory"])
     order = np.lexsort((everything.run, owner))  # stable, so that rows keep their order
-    order = everything.in_time(order, owner, devices, reading, roles)
+    order = everything.in_time(everything.once(order, owner, label, reading), owner, devices, reading, roles)
     segment = everything.segments(order, owner)
     missing = _write_values(writer, everything, order, segment, reading)
     y = codes(label, classes) if target is None else np.zeros(len(label))

@@ -15,7 +15,7 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count, toml_list, typed
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files.categories import sources
-from fedfloor.data.files.clocks import interleaves, reset, summer, zone_of, zone_of_recordings
+from fedfloor.data.files.clocks import copied, interleaves, reset, summer, zone_of, zone_of_recordings
 from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.times import written
@@ -169,6 +169,45 @@ class JoinedTables:
         _, first = np.unique(segment, return_index=True)
         begin = self.time[order[first]][segment]
         return order[np.lexsort((begin, owner[order]))]  # stable, so that recordings are not divided
+
+    def once(
+        self, order: Indices, owner: NDArray[np.int32], label: Sequence[str] | NDArray[np.float32], reading: Reading
+    ) -> Indices:
+        """Return rows without those that are in an earlier table, too, if copies are to be left out; otherwise warn.
+
+        Such a row has the device, time, sensors and label of the other one. Times that are no dates begin anew in each
+        recording, so that only a whole table counts.
+        """
+        if self.time is None or len(self.sheets) < 2:
+            return order
+        again = self._again(owner, label)
+        for number, sheet in enumerate(self.sheets):
+            mine = again[self.file == number]
+            if not mine.any() or not (sheet.dated or mine.all()):
+                again[self.file == number] = False
+                continue
+            text = "are left out (data.copies)" if reading.copies else "count twice: --set data.copies=drop"
+            log.warning(
+                "%s: %s of its %s %s also in an earlier table, with the same device, time and values, and %s.",
+                sheet.title, f"{mine.sum():,}", count(len(mine), "row"), "is" if mine.sum() == 1 else "are", text,
+            )  # fmt: skip
+        return order[~again[order]] if reading.copies else order
+
+    def _again(self, owner: NDArray[np.int32], label: Sequence[str] | NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Return a mask of the rows that equal a row of an earlier table in device, time, sensors and label, [T]."""
+        time = cast(Times, self.time)
+        ordered = np.lexsort((self.file, time, owner))
+        same = (np.diff(owner[ordered]) == 0) & (np.diff(time[ordered]) == 0)
+        shared = np.zeros(len(time), np.bool_)
+        shared[ordered[:-1]] = same
+        shared[ordered[1:]] |= same
+        rows = ordered[shared[ordered]]  # the earliest table's first
+        again = np.zeros(len(time), np.bool_)
+        if len(rows):
+            named = np.unique(np.asarray(label)[rows], axis=0, return_inverse=True)[1].ravel()
+            keys = [self.rows(rows), time[rows], owner[rows], named]
+            again[rows] = copied(keys) & ~copied([*keys, self.file[rows]])  # copies within a table are its own matter
+        return again
 
     def _misfit(
         self, order: Indices, owner: NDArray[np.int32], devices: Sequence[str], step: Times, wrong: Indices,
