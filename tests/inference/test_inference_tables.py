@@ -175,9 +175,16 @@ BAD = {
     "a missing sensor": (
         "temp,torqe\n1,2\n", "no column 'torque'. Did you mean 'torqe'? Available: temp, torqe. The model needs it."
     ),
+    "a missing sensor like another one": (
+        "temperature,torque\n1,2\n", "no column 'temp'. Did you mean 'temperature'? Available: temperature, torque."
+    ),
+    "a missing sensor, and one that is needed itself": (
+        "load,torque\n1,2\n", "no column 'temp'. Available: load, torque. The model needs it."
+    ),
     "a word": ("temp,torque\n1,2\n1,hot\n", "a.csv, row 3, column 'torque': 'hot' is not a number."),
     "another decimal mark": (
-        "temp;torque\n1,5;2\n", "'1,5' is not a number. The model was trained on tables with the decimal mark '.'."
+        "temp;torque\n1,5;2\n",
+        "'1,5' is not a number. The model was trained on tables with the decimal mark '.'. To write it so: python -c",
     ),
     "too few cells": ("temp,torque\n1\n", "a.csv, row 2, column 'torque': 1 cells, but the header has 2."),
     "an unknown label": (

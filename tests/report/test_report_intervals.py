@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import bootstrap, permutation_test, ttest_1samp
+from scipy.stats import binomtest, bootstrap, permutation_test, ttest_1samp
 
 from fedfloor.engine.resample import DRAWS, Units
 from fedfloor.report import intervals
@@ -84,6 +84,24 @@ def test_seeds_with_other_test_samples_contain_their_spread() -> None:
     other = Estimate((0.68, 0.72), (drawn(values), drawn(values)), same=False)
     assert other.over == "2 seeds"
     assert other.bounds() == Estimate((0.68, 0.72)).bounds()
+
+
+def test_seeds_that_agree_by_chance_vary_as_their_test_samples_do() -> None:
+    """One right of 48, 48 and 47: Student's interval of the three shares would be [0.0203, 0.0216]."""
+    values = [np.array([1.0] + [0.0] * (many - 1)) for many in (48, 48, 47)]
+    shares = tuple(float(one.mean()) for one in values)
+    picks = {many: np.array(list(Units("sample", np.arange(many)).draws(DRAWS))) for many in (47, 48)}
+    tests = tuple(Draws("sample", len(one), one[picks[len(one)]].mean(axis=1), len(one)) for one in values)
+    low, high = Estimate(shares, tests, same=False).bounds() or (0.0, 0.0)
+    exact = binomtest(3, 143).proportion_ci(method="exact")
+    assert 0 <= low <= exact.low
+    assert exact.high <= high < 1.2 * exact.high
+    assert (Estimate(shares).bounds() or (0.0, 0.0)) == pytest.approx((0.0203, 0.0216), abs=1e-4)
+    units = np.array([0.6, 0.8, 0.7, 0.9, 0.5, 0.7])
+    close = Estimate((0.6999, 0.7, 0.7001), tuple(drawn(units + shift) for shift in (-1e-4, 0, 1e-4)), same=False)
+    low, high = close.bounds() or (0.0, 0.0)
+    wide = 1.96 * units.std() / math.sqrt(18)
+    assert (0.7 - low, high - 0.7) == pytest.approx((wide, wide), rel=0.25)
 
 
 def test_equal_seeds_show_nothing() -> None:

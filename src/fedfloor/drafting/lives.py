@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -16,7 +17,7 @@ from fedfloor.base.names import count, misspelt, some, typed
 from fedfloor.data.ended import ANY, over
 from fedfloor.data.files.excerpt import Excerpt, Excerpts
 from fedfloor.data.files.joined import JOIN, SPANS, parts_of
-from fedfloor.data.files.times import moment
+from fedfloor.data.files.times import TimeError, decide, moment
 from fedfloor.data.files.tree import DataFile
 from fedfloor.data.kinds import CALLED, ENDINGS, filled, is_number, is_text, is_time, names_machine, number, word_of
 from fedfloor.data.roles import is_grouped, stated
@@ -332,23 +333,36 @@ def _entry(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> dict[str,
     return {} if name is None else {"entry": name}
 
 
+def _seconds(texts: Sequence[str], form: str | None) -> dict[str, float]:
+    """Return date → seconds since 1970, in the order of day and month that all of them have; without other texts.
+
+    >>> times = _seconds(["2/10/2026", "28/9/2026", "05.01.26", "-"], None)
+    >>> max(times, key=times.get), round(times["05.01.26"] / 86400)
+    ('2/10/2026', 20458)
+    """
+    found = {text: date for text in texts if (date := moment(text, form)) is not None}
+    for kind in {date[0] for date in found.values()}:
+        same = [text for text, date in found.items() if date[0] == kind]
+        values = np.array([found[text][1] for text in same])
+        with suppress(TimeError):  # no order fits: any
+            values = decide(values, kind, form)[0][:, None]
+        found |= {text: (kind, (when,)) for text, when in zip(same, values[:, 0].tolist(), strict=True)}
+    return {text: times[0] for text, (_, times) in found.items()}
+
+
 def _until(life: str, cells: Mapping[str, Sequence[str]], data: Mapping[str, Any]) -> Proposal:
     """Decide on the last date of the table as the end of lives without one."""
     parts = parts_of(life)
     if life in cells or len(parts) != 2 or "until" in data or all(map(str.strip, cells[parts[1]])):
         return Proposal()
-    dated = [
-        (found[1][0], text)
-        for name in parts
-        for text in cells[name]
-        if (found := moment(text, data.get("time_format")))
-    ]
-    if not dated:
+    texts = [text for name in parts for text in cells[name]]
+    times = _seconds(texts, data.get("time_format"))
+    if not times:
         return Proposal()
-    last, until = max(dated)
+    last, until = max((when, text) for text, when in times.items())
     which = "the last date of the table"
-    begun = [moment(first, None) for first, end in zip(*map(cells.get, parts), strict=True) if not end.strip()]
-    if "time_format" not in data and any(one is not None and one[1][0] == last for one in begun):
+    begun = {times.get(first) for first, end in zip(*map(cells.get, parts), strict=True) if not end.strip()}
+    if "time_format" not in data and last in begun:
         until = (datetime.fromtimestamp(last, UTC) + timedelta(days=1)).date().isoformat()
         which = "the day after the last date of the table, when a machine began"
     note = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
+from fedfloor.base.names import count
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.tree import walk
 from fedfloor.drafting.findings import neighbours_alike
@@ -182,12 +183,21 @@ def gaps(data: Dataset) -> list[str]:
     lacking = []
     for name, a, b in zip(data.classes, train.tolist(), test.tolist(), strict=True):
         if not a and b:
-            lacking.append(f"no training sample is '{name}', but {b:,} test samples are")
+            lacking.append(f"no training sample is '{name}', but {_are(b, 'test sample')}")
         elif not b and a:
-            lacking.append(f"no test sample is '{name}', but {a:,} training samples are")
+            lacking.append(f"no test sample is '{name}', but {_are(a, 'training sample')}")
         elif a and b >= RARE and a * RARE < b * expected:
-            lacking.append(f"{a:,} training samples are '{name}' for {b:,} test samples")
+            lacking.append(f"{_are(a, 'training sample')} '{name}' for {count(b, 'test sample')}")
     return lacking
+
+
+def _are(number: int, noun: str) -> str:
+    """Return a number with its noun and verb.
+
+    >>> _are(1, "test sample"), _are(1200, "test sample")
+    ('1 test sample is', '1,200 test samples are')
+    """
+    return f"{count(number, noun)} {'is' if number == 1 else 'are'}"
 
 
 def _tried(read: Callable[[Mapping[str, Any]], Dataset], split: Mapping[str, Any]) -> Dataset | None:

@@ -88,7 +88,8 @@ class Estimate:
     Args:
         values: one value per seed, at least one.
         tests: the draws of test units of each seed; empty if any is unknown.
-        same: whether all seeds have the same test samples. If not, the spread of seeds contains that of tests.
+        same: whether all seeds have the same test samples. If not, the spread of seeds contains that of tests; as a few
+            seeds may agree by chance, the interval is at least that of their test units, drawn independently.
         paired: whether the values are differences of two models that were tested on the same units.
     """
 
@@ -120,6 +121,16 @@ class Estimate:
     def drawn(self) -> Floats | None:
         """The ascending means over the seeds in draws of the same test units; None without draws to be used."""
         return None if self._means is None else np.sort(self._means[np.isfinite(self._means)])
+
+    @cached_property
+    def _apart(self) -> Floats | None:
+        """The ascending means over the seeds in independent draws of test units of their own; None without them."""
+        many = len(self.values)
+        if self.same or not self.seeded or len(self.tests) < many or len({len(one.values) for one in self.tests}) > 1:
+            return None
+        step = len(self.tests[0].values) // many  # equal numbers of units have equal draws, in the same order
+        means = np.mean([np.roll(one.values, step * place) for place, one in enumerate(self.tests)], axis=0)
+        return np.sort(means[np.isfinite(means)])
 
     @cached_property
     def _parts(self) -> Floats | None:
@@ -159,28 +170,33 @@ class Estimate:
             below = above = _half_width(self.values, level)
         if self.drawn is not None:
             low, high = _ends(self.drawn, level, self.tests[0].units)
-            if exact := self._exact(level):
+            if exact := self._exact(level, self.drawn, min(draws.trials for draws in self.tests)):
                 low, high = min(low, exact[0]), max(high, exact[1])
             if self.paired and self._parts is not None:
                 exchanged = _exchanged(self._parts, 1 - level)
                 low, high = min(low, exchanged[0]), max(high, exchanged[1])
             below = math.hypot(below, max(0.0, self.mean - low))
             above = math.hypot(above, max(0.0, high - self.mean))
+        elif self._apart is not None:
+            low, high = _ends(self._apart, level, sum(draws.units for draws in self.tests))
+            trials = [draws.trials for draws in self.tests]
+            if exact := self._exact(level, self._apart, sum(trials) if all(trials) else 0):
+                low, high = min(low, exact[0]), max(high, exact[1])
+            below, above = max(below, self.mean - low), max(above, high - self.mean)
         return self.mean - below, self.mean + above
 
-    def _exact(self, level: float) -> tuple[float, float] | None:
+    def _exact(self, level: float, drawn: Floats, n: int) -> tuple[float, float] | None:
         """Return the interval of Clopper and Pearson of a share that is 0 or 1 in all draws, or has few errors.
 
         Few errors count where each unit is a sample that is right or wrong.
         """
         from scipy.special import betaincinv
 
-        n = min(draws.trials for draws in self.tests)
-        if not n or self.drawn is None:
+        if not n:
             return None
         right, wrong = (round(n * share, 6) for share in (self.mean, 1 - self.mean))
-        flat = self.mean in (0, 1) and np.ptp(self.drawn) == 0
-        single = self.tests[0].unit == "sample" and n == self.tests[0].units
+        flat = self.mean in (0, 1) and np.ptp(drawn) == 0
+        single = all(one.unit == "sample" and one.trials == one.units for one in self.tests)
         if not flat and (not single or min(right, wrong) >= FEW_ERRORS):
             return None
         low = float(betaincinv(right, wrong + 1, (1 - level) / 2)) if right else 0.0

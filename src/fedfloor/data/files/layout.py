@@ -17,7 +17,7 @@ from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import toml_key, toml_list, typed
 from fedfloor.data.ended import MISSING, several
 from fedfloor.data.files.joined import SPANS, Joined, joined
-from fedfloor.data.files.marks import other_marks, ungrouped
+from fedfloor.data.files.marks import other_marks, rewritten, ungrouped
 from fedfloor.data.files.rows import CALLED, Row, place
 from fedfloor.data.files.times import NUMBERS, READ, Form, TimeError
 from fedfloor.data.files.times import read as read_times
@@ -113,7 +113,8 @@ class TableLayout:
             if name not in where:
                 role = "values" if name in reading.columns.values else "ignore"
                 role = "categories" if name in categories else role
-                raise NoColumnError(path, name, "" if lenient else role, names, reading.delimiter)
+                known = {*reading.columns.values, *reading.columns.ignore, *categories}
+                raise NoColumnError(path, name, "" if lenient else role, names, reading.delimiter, taken=known)
         roles |= {CATEGORY + name: where[name] for name in categories}
         taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
         taken |= {names[i] for each in more for i in each.parts}
@@ -217,6 +218,7 @@ class TableLayout:
         marks = other_marks(cell.strip(), decimal)
         if self.lenient:
             hint = f"The model was trained on tables with the decimal mark '{decimal}'."
+            hint += rewritten(self.path, self.reading.delimiter, decimal) if marks else ""
             if not any(map(str.isdecimal, cell)):
                 known = ", ".join(["empty cells, NA", *(self.reading.missing_texts or ())])
                 hint = f"Missing values of this model are {known}: empty the cell, or train with data.missing_texts."
@@ -319,6 +321,7 @@ class NoColumnError(SettingError):
         labels: the columns that may be the label, with descriptions, if both the device and the label are missing.
         hint: another remedy, which comes first.
         ordered: whether the task is of series without labels, so that devices need parts of the series.
+        taken: the columns that are needed under their own names, which this one hence is not.
     """
 
     key = "no-column"
@@ -326,15 +329,16 @@ class NoColumnError(SettingError):
     def __init__(
         self, path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None,
         candidates: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, ordered: bool = False,
-        hint: str = "",
+        hint: str = "", taken: Collection[str] = (),
     ) -> None:  # fmt: skip
         self.path = path
         self.name = name
         self.role = role
         self.names = names
         self.hint = hint
-        same = [other for other in names if other.casefold() == name.casefold()]
-        near = nearest(name, names, cutoff=0.8 if name == Columns().roles().get(role) else 0.55)  # the default name
+        free = [other for other in names if other not in taken]
+        same = [other for other in free if other.casefold() == name.casefold()]
+        near = nearest(name, free, cutoff=0.8 if name == Columns().roles().get(role) else 0.55)  # the default name
         near = f" Did you mean '{same[0]}'?" if same else near
         advice = f"If it has another name: --set data.columns.{role}=NAME." if role else "The model needs it."
         if candidates:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 
 ALIKE = {"'": "'’", " ": " \xa0\u202f"}  # equivalent characters of a mark between thousands
 USUAL = str.maketrans({other: mark for mark, alike in ALIKE.items() for other in alike[1:]})
@@ -105,3 +107,13 @@ def _thousands(mark: str) -> str:
     quote = '"' if mark == "'" else "'"
     value = '" "' if mark == " " else mark  # a blank alone would be no value
     return f"--set {quote}data.thousands={value}{quote}"
+
+
+def rewritten(path: Path, delimiter: str | None, decimal: str) -> str:
+    """Return the command that writes a table of the other decimal mark with this one, as a further sentence."""
+    out = f"{path.name.partition('.')[0]}-converted.csv"
+    read = [repr(str(path)), "sep=None", "engine='python'", *(["decimal=','"] if decimal == "." else [])]
+    write = [repr(out), "index=False", f"sep={delimiter or (',' if decimal == '.' else ';')!r}"]
+    write += [f"decimal={decimal!r}"] if decimal != "." else []
+    code = f"import pandas; pandas.read_csv({', '.join(read)}).to_csv({', '.join(write)})"
+    return f" To write it so: python -c {shlex.quote(code)}"
