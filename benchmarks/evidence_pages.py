@@ -135,7 +135,7 @@ def _baselines(cells: Sequence[Cell], rounds: int) -> list[tuple[str, ...]]:
     rows = []
     then = [up_to(one, rounds) for one in cells if any(found["round"] == rounds for found in one["evaluations"])]
     for cell, mine, theirs in ended(table, [*then, *(one for one in cells if "diverged" in one)], rounds):
-        key = cell.key.split("/")[-1].removesuffix("-cnn")
+        key = cell.key.split("/")[-1].removesuffix("-cnn").removesuffix("-tuned")
         printed = FEDGS if key == "fedgs-gbpcs" else BASELINES[key][3] if key in BASELINES else None
         paper = "–" if printed is None else f"{printed[0]:.1f} %, {printed[2] or '–'}"
         rows.append((*outcome(cell, mine, theirs, 0.8), paper))
