@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,45 @@ def test_run_again_nothing_changes(tmp_path: Path) -> None:
     assert not done.written
     assert {row["state"] for row in done.rows} == {"kept"}
     assert content(tmp_path / "out") == before
+
+
+class KilledError(BaseException):
+    """The end of a process, as far as one process can play it."""
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_kill_leaves_no_certificate_with_another_key(
+    tmp_path: Path, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither half a park, which the next attempt would refuse, nor keys beside it."""
+
+    def killed_at(number: int, **more: Any) -> None:
+        calls = iter(range(1, 1000))
+
+        def replace(one: Any, other: Any) -> None:
+            if next(calls) == number:
+                raise KilledError
+            rename(one, other)
+
+        rename = os.rename
+        with monkeypatch.context() as patch, contextlib.suppress(KilledError):
+            patch.setattr(os, "replace", replace)
+            patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+            provisioned(park, tmp_path, **more)
+
+    park = plant(tmp_path)
+    if place == 1:
+        killed_at(1)
+        assert not (tmp_path / "out").exists()
+    provisioned(park, tmp_path)
+    killed_at(place, renew=["n0"])
+    for stage in tmp_path.glob(".out-*"):
+        stage.rename(str(stage).replace(str(os.getpid()), "99999999"))  # of a process that is gone
+    provisioned(park, tmp_path)
+    device = tmp_path / "out/devices/n0"
+    certified = authority.certificate(device / "device.crt").public_key()
+    assert certified == authority.private_key(device / "device.key").public_key()
+    assert not [*tmp_path.glob(".out-*")]
 
 
 def test_a_new_device_leaves_the_others_files_alone(tmp_path: Path) -> None:

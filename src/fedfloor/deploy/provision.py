@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import getpass
+import glob
 import json
 import os
 import shutil
@@ -171,12 +173,15 @@ def provision(
     return Done(out, tuple(rows), tuple(map(str, written)), notes)
 
 
+HALF = " If an interrupted fedfloor park provision has written a part of it, delete the folder."
+
+
 def authority_of(park: ParkFile, out: Path, at: dt.datetime) -> tuple[Index, Authority]:
     """Return a folder's index and authority; create both in an empty folder."""
     path = out / INDEX
     if not path.exists():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise SettingError(f"--out {out}: the folder holds other files: name an empty or a new folder.")
+            raise SettingError(f"--out {out}: the folder holds other files: name an empty or a new folder.{HALF}")
         return Index(park.name), authority.found(park.name, at)
     index = read_index(path)
     if index.park != park.name:
@@ -228,7 +233,7 @@ def add_certificate(
     if gone:
         return row | {"state": "revoked"}
     old = authority.certificate(path) if path.exists() and (out / entry.key).exists() else None
-    if old is not None and not fresh and _still_good(old, holder, at):
+    if old is not None and not fresh and _still_good(old, holder, at) and _fits(old, out / entry.key):
         return row | {"until": f"{old.not_valid_after_utc:%Y-%m-%d}"}
     files[entry.cert], files[entry.key] = authority.issue(ca, holder, park.valid_days, at)
     issued = x509.load_pem_x509_certificate(files[entry.cert])
@@ -240,6 +245,13 @@ def _still_good(cert: x509.Certificate, holder: Holder, at: dt.datetime) -> bool
     left = cert.not_valid_after_utc - at
     same = set(authority.addresses(cert)) == set(holder.addresses) and authority.of_device(cert) == holder.device
     return left > min(RENEW, span / 3) and same
+
+
+def _fits(cert: x509.Certificate, key: Path) -> bool:
+    """Return whether a key is that of a certificate; it may not be after a renewal that was killed between the two."""
+    with contextlib.suppress(SettingError):
+        return authority.private_key(key).public_key() == cert.public_key()
+    return False
 
 
 def revoked_serials(
@@ -313,7 +325,10 @@ def revoked_files(name: str, holders: Mapping[str, Certified], out: Path) -> lis
 
 
 def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosixPath]:
-    """Write new and changed files, atomically by renaming, and delete ``gone``; return the written paths."""
+    """Write new and changed files, atomically by renaming, and delete ``gone``; return the written paths.
+
+    A new folder appears as a whole: a part of it would be no park's, and refused by the next attempt.
+    """
     fresh = [
         path for path, text in files.items() if not (out / path).is_file() or regular.read_bytes(out / path) != text
     ]
@@ -321,14 +336,21 @@ def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosix
     stage = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        sweep_stages(out)
+        stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-{os.getpid()}-", dir=out.parent))
+        whole = stage / out.name
         for path in fresh:
-            create_file(stage / path, files[path], private=path.suffix == ".key")
+            create_file(whole / path, files[path], private=path.suffix == ".key")
+        new = not out.exists()
+        place = whole if new else out
         for folder in dict.fromkeys(path.parent for path in files):
-            (out / folder).mkdir(parents=True, exist_ok=True)
-            (out / folder).chmod(0o700)  # it holds a key, which whoever may write here could replace
-        for path in fresh:
-            os.replace(stage / path, out / path)
+            (place / folder).mkdir(parents=True, exist_ok=True)
+            (place / folder).chmod(0o700)  # it holds a key, which whoever may write here could replace
+        if new:
+            os.replace(whole, out)
+        else:
+            for path in fresh:
+                os.replace(whole / path, out / path)
         for old in gone:
             old.unlink(missing_ok=True)
     except OSError as error:
@@ -337,6 +359,14 @@ def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosix
         if stage is not None:
             shutil.rmtree(stage, ignore_errors=True)
     return fresh
+
+
+def sweep_stages(out: Path) -> None:
+    """Delete folders with keys that killed processes have left beside a park's folder."""
+    for stage in out.parent.glob(f".{glob.escape(out.name)}-*-*"):
+        process = stage.name.rsplit("-", 2)[1]
+        if process.isdecimal() and not Path("/proc", process).exists():
+            shutil.rmtree(stage, ignore_errors=True)
 
 
 def create_file(path: Path, text: bytes, *, private: bool) -> None:
