@@ -337,6 +337,20 @@ def test_thousands(tmp_path: Path, thousands: str, decimal: str, cells: list[str
             sheet.read(path, reading, ())
 
 
+def test_an_experiment_is_told_of_marks_that_seem_to_count_thousands(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = ["1.549", "606", "2.054", "895", "12.117", "77"] * 4
+    rows = [f"m{k % 2},{k},{cell},{k % 3},{'ab'[k // 2 % 2]}" for k, cell in enumerate(cells)]
+    (tmp_path / "a.csv").write_text("device,time,speed,load,label\n" + "\n".join(rows) + "\n")
+    load(tmp_path / "a.csv", Reading(), 0)
+    assert "a.csv, column 'speed': '1.549' and the like have three digits after the mark, and '606'" in caplog.text
+    assert "'load'" not in caplog.text
+    caplog.clear()
+    load(tmp_path / "a.csv", Reading(thousands=".", decimal=","), 0)
+    assert not caplog.messages
+
+
 def test_marks_between_thousands_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "plant.csv"
     path.write_text("device;label;x\nd;l;1,234\n")

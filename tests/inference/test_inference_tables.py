@@ -85,7 +85,7 @@ def test_a_device_that_is_too_short_is_left_out_and_named(tmp_path: Path) -> Non
     assert got.left_out == ("a.csv, row 5: device 'b' has 1 rows from this row on; the model takes windows of 3.",)
     many = "".join(f"b{k},4,4\n" for k in range(8))
     assert read(tmp_path, f"device,temp,torque\na,1,1\na,2,2\na,3,3\n{many}", WINDOWED).left_out[-1] == (
-        "a.csv: 3 more devices have fewer than 3 rows."
+        "a.csv: 3 more recordings have fewer than 3 rows."
     )
     with refused("short"):
         read(tmp_path, "temp,torque\n1,1\n2,2\n", WINDOWED)

@@ -235,7 +235,7 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
         for first, many in short[:NAMED]
     ]
     more = len(short) - len(left)
-    left += [f"{sheet.path.name}: {more:,} more devices have fewer than {length} rows."] if more > 0 else []
+    left += [f"{sheet.path.name}: {more:,} more recordings have fewer than {length} rows."] if more > 0 else []
     return starts.astype(np.int64), length, left
 
 

@@ -21,7 +21,7 @@ from fedfloor.data.files.excerpt import head
 from fedfloor.data.files.layout import NoColumnError, UnlabelledError
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.sheet import Sheet, scan, settled
-from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
+from fedfloor.data.files.table import MEANT, check_labels, of_entry, tell_grouped, write
 from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, dated, named, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading, dealt
 from fedfloor.tasks.reconstruction import Reconstruction
@@ -217,6 +217,7 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
         raise SettingError(others, key="different-tables") from None
     if isinstance(reading.asked, Reconstruction):
         scanned = _normal_without_label(scanned, reading)
+    tell_grouped(scanned, reading)
     sheets, running = finished(settled(scanned, reading, [file.folders for file in files]), reading)
     sheets, reading = labelled(sheets, reading)
     categories = listed(sheets, reading.columns.categories)

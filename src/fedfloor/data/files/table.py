@@ -17,6 +17,7 @@ from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
 from fedfloor.data.ended import told
 from fedfloor.data.files import expanded
 from fedfloor.data.files.categories import describe, encoded, listed, sources
+from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import (
     MOST_NUMBERS,
     OddLabelsError,
@@ -29,7 +30,10 @@ from fedfloor.data.files.encode import (
     natural_order,
     numbers,
 )
+from fedfloor.data.files.excerpt import head
 from fedfloor.data.files.layout import UnlabelledError
+from fedfloor.data.files.marks import grouped, grouped_hint
+from fedfloor.data.files.rows import is_workbook
 from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.union import JoinedTables
 from fedfloor.data.reading import DIALECT, Problem, Reading
@@ -40,6 +44,9 @@ from fedfloor.tasks.regression import LIVES
 log = logging.getLogger(__name__)
 
 RECIPE = "table 12"
+# tables, and rows of each, in which marks between thousands are looked for
+EXAMINED = 20
+LOOKED_AT = 2000
 MEANT = (
     "columns", "classes", "window", "missing", "split", "sort", "copies", "small", "decimal", "test", "bins",
     "remaining", "ended", "task", *DIALECT,
@@ -121,6 +128,7 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
     label = ("label",) if reading.labelled else ()
     required = label if reading.whole or not reading.columns.device else ("device", *label)
     sheets = settled([scan(path, reading, required=required) for path in paths], reading)
+    tell_grouped(sheets, reading)
     sheets, running = finished(sheets, reading)
     sheets, reading = labelled(sheets, reading)
     check_labels(sheets, reading)
@@ -142,6 +150,22 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
             )
     facts = write(writer, sheets, texts.get("device"), texts.get("factory"), texts.get("label"), reading, part)
     return {**facts, "categories": describe(categories), "running": running}
+
+
+def tell_grouped(sheets: Sequence[Sheet], reading: Reading) -> None:
+    """Warn of sensors whose marks before three digits are read as fractions, but seem to count thousands.
+
+    The first rows of the first tables are looked at. A draft refuses such a column.
+    """
+    given = {name: value for name, value in reading.dialect().items() if name != "until"}
+    for sheet in sheets[:EXAMINED] if reading.thousands is None else ():
+        if is_parquet(sheet.path) or is_workbook(sheet.path):
+            continue  # their numbers are no texts
+        table = head(sheet.path, LOOKED_AT, given | {"decimal": reading.decimal})
+        for name in {*sheet.columns} & {*table.names}:
+            cells = table.cells(name)
+            if any(reading.decimal in cell for cell in cells) and (pair := grouped(cells, reading.decimal)):
+                log.warning("%s, column '%s': %s", sheet.title, name, grouped_hint(pair, reading.decimal))
 
 
 def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:

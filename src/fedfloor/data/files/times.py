@@ -25,8 +25,9 @@ UNITS = (*EPOCHS, EXCEL)  # formats of numbers
 NUMERALS = {  # time_format → its description, for numbers that are recognised as moments
     "s": "seconds since 1970", "ms": "milliseconds since 1970", "us": "microseconds since 1970",
     "ns": "nanoseconds since 1970", EXCEL: "days of a spreadsheet", "%Y%m%d": "YYYYMMDD", "%Y%m%d%H%M": "YYYYMMDDhhmm",
-    "%Y%m%d%H%M%S": "YYYYMMDDhhmmss",
+    "%Y%m%d%H%M%S": "YYYYMMDDhhmmss", "%Y%m": "YYYYMM",
 }  # fmt: skip
+MONTHLY = 3  # different months of numbers that are recognised as YYYYMM, at least
 LOOKED_AT = 1000  # numbers whose digits are examined
 RECOGNISED = (946_684_800.0, 3_155_760_000.0)  # moments recognised by their size: the years 2000 to 2069
 READ = (
@@ -37,6 +38,11 @@ READ = (
 FORMATS = f"a format of strptime, such as '%d.%m.%Y %H:%M', or {', '.join((*ORDERS, *UNITS))}"
 EPOCH = date(1970, 1, 1).toordinal()
 SPREADSHEET = EPOCH - date(1899, 12, 30).toordinal()  # days of a spreadsheet before 1970
+QUARTER = re.compile(
+    r"\bQ([1-4])(?!\d)|\b([1-4])\.?\s*(?:Quartal|quarter|Q\b)|\bQuart(?:al|er)\s*([1-4])\b", re.IGNORECASE
+)
+YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+MIDNIGHT = re.compile(r"(?<!\d)24:00(?::00)?(?!\d)")
 SECOND = 0.05  # of which days with six decimals and more differ from whole seconds, at most
 PIVOT = 69  # two-digit years from here on are in the last century, as in POSIX
 
@@ -167,7 +173,11 @@ def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: st
     for row, text in enumerate(cells):
         each = _moment(text, given, decimal)
         if each is None:
-            wanted = f"not written as [data] time_format = '{given}'." if given and "%" in given else f"no time. {READ}"
+            wanted = (
+                f"not written as [data] time_format = '{given}'."
+                if given and "%" in given
+                else f"no time. {_instead(text)}{READ}"
+            )
             raise TimeError(row, f"'{text}' is {wanted}")
         if each[0] != form:
             both = _same(form or each[0], each[0])
@@ -179,6 +189,22 @@ def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: st
             form = both
         values.append(each[1])
     return form or NUMBERS, np.array(values, np.float64)
+
+
+def _instead(text: str) -> str:
+    """Return how to write quarters, and the hour at the end of a day, as a sentence before others; "" for other texts.
+
+    >>> [_instead(text)[-9:-2] for text in ("Q3/2026", "2026-Q1", "2. Quartal 2026", "noon", "Q5/2026")]
+    ['2026-07', '2026-01', '2026-04', '', '']
+    >>> _instead("01.03.2026 24:00")
+    '24:00 is 00:00 of the next day: write it so. '
+    """
+    if MIDNIGHT.search(text):
+        return "24:00 is 00:00 of the next day: write it so. "
+    if not (quarter := QUARTER.search(text)) or not (year := YEAR.search(text)):
+        return ""
+    number = next(int(digit) for digit in quarter.groups() if digit)
+    return f"Of a quarter write the first month: {year[0]}-{3 * number - 2:02}. "
 
 
 def shared(forms: Sequence[Form]) -> Form | int:
@@ -262,6 +288,8 @@ def numeral(numbers: Moments) -> str | None:
 
     >>> numeral(np.array([1772431200000.0])), numeral(np.array([20260302.0, 20260303])), numeral(np.arange(9.0))
     ('ms', '%Y%m%d', None)
+    >>> numeral(np.array([202511.0, 202512, 202601])), numeral(np.array([202511.0, 202512, 202513]))
+    ('%Y%m', None)
     >>> numeral(np.array([46083.25, 46083.25069444])), numeral(np.array([46083.25, 46083.5])), numeral(np.empty(0))
     ('excel', None, None)
     """
@@ -274,7 +302,9 @@ def numeral(numbers: Moments) -> str | None:
     some = numbers[:: math.ceil(len(numbers) / LOOKED_AT)]
     if (some == np.floor(some)).all():
         texts = [f"{number:.0f}" for number in some.tolist()]
-        form = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}.get(len(texts[0]))
+        form = {6: "%Y%m", 8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}.get(len(texts[0]))
+        if form == "%Y%m" and len({text[4:] for text in texts}) < MONTHLY:
+            return None  # numbers such as 200100, 200200
         moments = [moment(text, form) if form and len(text) == len(texts[0]) else None for text in texts]
         return form if all(each is not None and first <= each[1][0] < last for each in moments) else None
     seconds = (some - SPREADSHEET) * 86_400
