@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from fedfloor.data import kinds
-from fedfloor.data.files import columnar, content, own, packed, rows
+from fedfloor.data.files import columnar, content, own, packed, rows, wide
 from fedfloor.data.files.layout import looks_like_time
 from fedfloor.data.files.packed import BombError, unpacked_bytes
 from fedfloor.data.reading import Columns, Reading
+from fedfloor.drafting import sensors
 from refusals import refused
 
 READING = Reading(columns=Columns(device="device"), task="classification")
@@ -178,3 +179,5 @@ def test_the_longest_cell_is_judged_in_time_linear_in_its_length(letter: str) ->
     assert kinds.without_brackets(name) == name.rstrip()
     assert not kinds.LEGEND.findall(name)
     assert not looks_like_time(name)
+    for pattern in (wide.NUMBERED, rows.FRACTION, sensors.UNIT):
+        assert pattern.fullmatch(f"1{name}!") is None

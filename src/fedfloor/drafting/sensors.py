@@ -34,7 +34,7 @@ from fedfloor.data.reading import Columns, ignoring
 from fedfloor.data.roles import declared, profiles_of
 from fedfloor.drafting.profile import TableProfile
 
-UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # the unit after a number
+UNIT = re.compile(r"[+-]?\d[\d.,' ]*+\s*+((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # the unit after a number
 ODD_NUMBER = re.compile(r'="[+-]?[\d.,]+"|\([\d.,]+\)|[−–]\d[\d.,]*|\d[\d.,]*-|0x[\da-f]+', re.IGNORECASE)
 LEFT_OUT = ("quality", "row number", "time")  # kinds of columns that are no sensors
 SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein", "ja"), ("aus", "an"), ("aus", "ein"))

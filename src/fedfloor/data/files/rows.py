@@ -26,7 +26,7 @@ from fedfloor.data.files.packed import unpacked_bytes
 
 DELIMITERS = ",;\t|"
 CALLED = {"tab": "\t", "blanks": " "}  # delimiters with names in [data] delimiter
-FRACTION = re.compile(r"\s*[+-]?[\d.' ]*,\d+(e[+-]?\d+)?\s*", re.IGNORECASE)  # a number with a decimal comma
+FRACTION = re.compile(r"\s*+[+-]?[\d.' ]*+,\d+(e[+-]?\d+)?\s*", re.IGNORECASE)  # a number with a decimal comma
 PACKED = (".gz", ".bz2", ".xz", ".zip")  # endings; the first bytes determine the compression
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 BLOCK = 500  # rows converted at once, so that their cells stay in the processor's cache

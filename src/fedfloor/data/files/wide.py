@@ -10,7 +10,7 @@ from typing import Any
 from fedfloor.data.files.recipes import ConversionError, code_of, converted, then
 
 MARKS = "._-/: "  # between a machine and its sensor
-NUMBERED = re.compile(r"(.*?)[ _-]?\d+")
+NUMBERED = re.compile(r"(.*?)[ _-]?(?<!\d)\d+")
 BESIDE = 3  # columns of no machine, at most
 
 
