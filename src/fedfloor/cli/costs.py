@@ -160,8 +160,9 @@ def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     joules = 0.0
     before: dict[str, Price | None] = dict.fromkeys(BEFORE)
     longest: Price | None = None
+    learns = set[str]()
     with counted(setup.method.name, last) as step:
-        for planned in forecast.rounds(setup, park, last):
+        for planned in forecast.rounds(setup, park, last, unforeseen=lambda: learns.add(setup.method.name)):
             for price in (planned.price, planned.normalised):
                 if price is not None:
                     seconds = seconds + price.seconds
@@ -174,6 +175,12 @@ def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
                 longest = planned.price
             step(planned.number)
     name = setup.method.name
+    if learns:
+        note(
+            f"{name}: its plan reads what earlier rounds reported (receipts, or what absorb keeps of them), which no "
+            "forecast has: every round is priced as if nothing had been reported, and a run may visit other devices. "
+            "The run's ledger has its prices; what follows from plans alone belongs in the method's noted."
+        )
     total = sum(sums.values())
     row = {
         "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,

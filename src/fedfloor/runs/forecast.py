@@ -43,6 +43,7 @@ from fedfloor.runs.parks import build_park, network_of
 from fedfloor.runs.replay import Recording
 from fedfloor.runs.resolving import resolved
 from fedfloor.runs.round import Position, Setup, Versions, step, training
+from fedfloor.runs.unforeseen import watched
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +65,15 @@ class ForecastRound:
 
 
 def rounds(
-    experiment: Experiment, park: Park, last: int, state: State | None = None, recording: Recording | None = None
-) -> Iterator[ForecastRound]:
+    experiment: Experiment, park: Park, last: int, state: State | None = None, recording: Recording | None = None,
+    unforeseen: Callable[[], None] | None = None,
+) -> Iterator[ForecastRound]:  # fmt: skip
     """Yield the priced rounds of an experiment up to ``last``, for methods whose plans do not depend on training.
 
     Args:
         state: the method's initial state; default: from placeholder answers to its initial questions.
         recording: the rounds of a run on real machines, in place of the method's plans.
+        unforeseen: called when a plan reads what only training gives, so that the rounds of a run may be others.
 
     Raises:
         SettingError: the experiment has no network.
@@ -83,6 +86,8 @@ def rounds(
         )
     if recording is not None:
         setup = replace(setup, recorded=recording, close=None)
+    if unforeseen is not None:
+        setup = replace(setup, method=watched(experiment.configured, unforeseen))
     questions = setup.method.setup(setup.view(0))
     point = Position(state=state) if state is not None else opened(setup)
     for _ in range(last):
