@@ -35,6 +35,22 @@ class Forgets(TopK):
         pass
 
 @dataclass(frozen=True)
+class Sends(TopK):
+    def leave(self, x, layout, rng):
+        side, numbers = super().leave(x, layout, rng)
+        return side, numbers[:-1]
+
+@dataclass(frozen=True)
+class Announces(TopK):
+    def side(self, layout):
+        return 3
+
+@dataclass(frozen=True)
+class Decodes(TopK):
+    def arrive(self, side, numbers, layout, rng):
+        return numbers
+
+@dataclass(frozen=True)
 class Unmasked(TopK):
     summed = True
 
@@ -99,6 +115,9 @@ def test_a_part_without_its_functions_is_refused_when_it_is_read(more: dict[str,
     [
         ({"method": {"travel": "wrong_ways:Shortens"}}, "own-codec"),
         ({"method": {"travel": "wrong_ways:Forgets"}}, "own-codec"),
+        ({"method": {"travel": "wrong_ways:Sends"}}, "own-codec"),
+        ({"method": {"travel": "wrong_ways:Announces"}}, "own-codec"),
+        ({"method": {"travel": "wrong_ways:Decodes"}}, "own-codec"),
         (
             {"deploy": {"norm_limit": "wrong_ways:Nothing", "simulate": True}},
             "own-limit",

@@ -10,6 +10,7 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.machine import require_memory
 from fedfloor.base.outside import SPEC, load
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
+from fedfloor.methods.returned import checked
 from fedfloor.parts import fitting, named, server
 from fedfloor.parts.fitting import Choice
 from fedfloor.parts.mixing import registry as mixing
@@ -221,7 +222,7 @@ class ConfiguredMethod(Method):
         return node if same else Sequence((probe, node))
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        state = self.method.init(view, answers, rng)
+        state = checked(self.method.init(view, answers, rng), view.start, self.name, "init")
         notes = {**state.notes, "trained": view.trained}
         goal = weighting.by_census(self.parts.objective)
         if goal is not None and answers:
@@ -330,7 +331,7 @@ class ConfiguredMethod(Method):
             mean = model[:trained].clone()
             model[:trained], moments = server.step(self.server, start, mean, moments, outcome.rng)
             outcome = replace(outcome, packet={**outcome.packet, "w": model})  # other tensors take the mean
-        after = self.method.absorb(replace(state, tensors=own), outcome)
+        after = checked(self.method.absorb(replace(state, tensors=own), outcome), outcome.packet, self.name, "absorb")
         kept = {f"{MOMENTS}{name}": value for name, value in moments.items()}
         notes = {**after.notes, **{key: state.notes[key] for key in ("trained", WEIGHTS, MIX) if key in state.notes}}
         if outcome.mix:

@@ -7,7 +7,7 @@ interpret. All nodes are frozen dataclasses of JSON scalars and other nodes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -349,15 +349,24 @@ class Train:
     radio: Radio | None = None
 
 
+class Tupled:
+    """A node of several children or devices, which may be given as a list or a generator."""
+
+    def __post_init__(self) -> None:
+        for name in ("children", "candidates", "devices"):
+            if isinstance(given := getattr(self, name, ()), list | Iterator):
+                object.__setattr__(self, name, tuple(given))
+
+
 @dataclass(frozen=True)
-class Sequence:
+class Sequence(Tupled):
     """A chain: the packet passes from one child to the next."""
 
     children: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
-class Parallel:
+class Parallel(Tupled):
     """Parallel branches: each child gets a copy of the model, and the rule ``mix`` aggregates the results at ``at``.
 
     With ``mix = "keep"`` there is no aggregation: the children are nodes with a ``model`` each, and all models return.
@@ -392,7 +401,7 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class Select:
+class Select(Tupled):
     """A selection of devices when the walk arrives: it becomes ``Parallel(Train(d, work) for d in selected)``.
 
     Random draws are keyed by the number of a device's visits so far in the round. Branches of a ``Parallel`` select
@@ -441,7 +450,7 @@ class Select:
 
 
 @dataclass(frozen=True)
-class Broadcast:
+class Broadcast(Tupled):
     """A transfer of the part ``scope`` of the model to devices that only keep it; costs bytes and changes no model."""
 
     devices: tuple[int, ...]
@@ -449,7 +458,7 @@ class Broadcast:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(Tupled):
     """A question, named ``what``, to each device; the answers return to ``at`` by device and are not aggregated.
 
     ``settings`` are the question's own settings, such as the number of hashes that a device returns.

@@ -199,8 +199,16 @@ class Coding:
     def leave(self, x: Numbers, chance: Chance) -> Bytes:
         """Return the payload, uint8 [bytes], of numbers [n]."""
         parts = []
-        for place, (step, layout) in enumerate(self.steps):
+        layouts = [*(layout for _, layout in self.steps[1:]), self.last]
+        for place, ((step, layout), after) in enumerate(zip(self.steps, layouts, strict=True)):
             side, x = step.leave(x, layout, chance(place))
+            announced = step.side(layout), after.numbers
+            if (np.size(side), np.size(x)) != announced:
+                raise SettingError(
+                    f"codec {type(step).__name__}: leave returned {np.size(side)} bytes of side information and "
+                    f"{np.size(x)} numbers, but its side and after announce {announced[0]} and {announced[1]}.",
+                    key="own-codec",
+                )
             parts.append(side)
         return np.concatenate([*parts, packing.pack_numbers(x, self.last)])
 
@@ -217,4 +225,10 @@ class Coding:
         x = packing.unpack_numbers(packed, self.last)
         for place, (step, layout) in reversed(list(enumerate(self.steps))):
             x = step.arrive(sides[place], x, layout, chance(place))
+            if np.shape(x) != (layout.numbers,):
+                raise SettingError(
+                    f"codec {type(step).__name__}: arrive must return {layout.numbers} numbers, as leave got; got "
+                    f"{shown(x)}.",
+                    key="own-codec",
+                )
         return x
