@@ -11,7 +11,7 @@ import numpy as np
 from fedfloor.base.names import count
 from fedfloor.report import recalibrated
 from fedfloor.report.evaluation_records import EvaluationRecord
-from fedfloor.report.groups import CLASSES, Compared, Group, values
+from fedfloor.report.groups import CLASSES, Compared, Group, contestants, values
 from fedfloor.report.ledger import RecordedRound, RecordedRun, summed
 from fedfloor.report.numbers import listed, metric
 from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, Predictions, Ranking, recalls
@@ -23,10 +23,11 @@ RISE = 1.1  # ratio to the lowest loss
 
 
 def remarks(compared: Compared) -> list[str]:
-    """Return texts on a recalibration, the baseline, models of only one class, rising losses, and too few rounds."""
+    """Return texts on a recalibration, the baseline, models of one class, rising losses, too few rounds, and seeds."""
     classes = compared.task == CLASSES
     own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared), unmarked(compared))
-    every = (recalibrated.words(compared), attacked(compared), *own, rising(compared), unconverged(compared))
+    last = (rising(compared), unconverged(compared), other_seeds(compared))
+    every = (recalibrated.words(compared), attacked(compared), *own, *last)
     return [text for text in every if text]
 
 
@@ -258,3 +259,17 @@ def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
     low = min(smooth)
     best = smooth.index(low)
     return (rounds[best + SMOOTH // 2], low, smooth[-1]) if smooth[-1] > RISE * low else None
+
+
+def other_seeds(compared: Compared) -> str:
+    """Return a text on methods with different seeds, whose means are over different parks and first models."""
+    seeds: dict[tuple[int, ...], list[str]] = {}
+    for group in contestants(compared):
+        seeds.setdefault(tuple(run.seed for run in group.runs), []).append(group.label.shown)
+    if len(seeds) < 2:
+        return ""
+    parts = [f"{listed(names)} {', '.join(map(str, own))}" for own, names in list(seeds.items())[:MOST]]
+    return (
+        f"Not all methods have the same seeds ({'; '.join(parts)}): their means are over different parks and first "
+        "models, and do not rank them. Differences seed by seed are over common seeds alone."
+    )
