@@ -13,12 +13,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from commands import TINY, Command
 from fedfloor import config
+from fedfloor.base import outside
 from fedfloor.base.errors import RunError
 from fedfloor.deploy import broker, live, processes, provision
 from fedfloor.deploy.processes import Crew, tail
@@ -258,6 +260,23 @@ def test_a_number_given_to_another_process_is_not_the_parks(tmp_path: Path) -> N
     (tmp_path / "live.json").write_text(json.dumps([row]))
     assert not live.status(tmp_path)[0]["alive"]
     assert live.down(tmp_path) == 0  # and we are still there
+
+
+def test_processes_find_code_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``run`` imports a method from the working folder; the processes of a trial start in folders of their own."""
+    (tmp_path / "method_of_up.py").write_text("from fedfloor import FedAvg\nclass Mine(FedAvg):\n    ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(outside, "_LOADED", {})
+    started: list[dict[str, str]] = []
+    crew = SimpleNamespace(start=lambda *words: started.append(words[4]))
+    service = SimpleNamespace(words=("fedfloor", "park"), env={"OMP_NUM_THREADS": "1"}, files=0)
+    trial = live.TrialPark(tmp_path, None, "")  # type: ignore[arg-type]
+    for _ in range(2):
+        live._start(crew, trial, service, "edge", "edge", tmp_path)  # type: ignore[arg-type]
+        outside.load("method_of_up:Mine", "method")
+    assert "PYTHONPATH" not in started[0]
+    assert str(tmp_path) in started[1]["PYTHONPATH"].split(os.pathsep)
 
 
 def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ has a name of this form, too: :func:`name_of`.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 import sysconfig
@@ -77,6 +78,11 @@ def load(spec: str, role: str) -> Any:
         )
     _LOADED[spec] = getattr(module, name)
     return _LOADED[spec]
+
+
+def paths() -> dict[str, str]:
+    """Return the variables with which another process finds what was imported by name here; {} if nothing was."""
+    return {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} if _LOADED else {}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor import config
-from fedfloor.base import regular
+from fedfloor.base import outside, regular
 from fedfloor.base.errors import RunError, SettingError, require
 from fedfloor.base.names import Names
 from fedfloor.config import with_paths
@@ -205,7 +205,7 @@ def _start(crew: Crew, trial: TrialPark, service: machines.Service, name: str, k
     (where / machines.STATE).mkdir(exist_ok=True)
     first, *rest = service.words
     words = [*([sys.executable, "-m", "fedfloor"] if first == "fedfloor" else [trial.mosquitto]), *rest]
-    environment = {**service.env, "TMPDIR": str(trial.folder / "tmp"), "PYTHONUNBUFFERED": "1"}
+    environment = {**outside.paths(), **service.env, "TMPDIR": str(trial.folder / "tmp"), "PYTHONUNBUFFERED": "1"}
     return crew.start(name, kind, words, where, environment, service.files)
 
 
