@@ -100,3 +100,9 @@ def test_a_comparison_can_be_run_again() -> None:
 def test_the_same_method_twice_is_refused() -> None:
     with refused("repeated-method"):
         fedfloor.compare("labels", [Half(mu=0.1), Half(mu=0.1)], **SMALL)  # type: ignore[arg-type]
+
+
+def test_a_single_method_needs_no_list() -> None:
+    tiny = fedfloor.load("labels", devices=4)
+    assert with_methods(tiny, "fedsr", None)[1] == ["fedsr"]
+    assert with_methods(tiny, FedProx(mu=0.1), None) == with_methods(tiny, [FedProx(mu=0.1)], None)

@@ -59,6 +59,9 @@ def test_load_reads_files_bundled_names_data_sets_and_experiments() -> None:
         lambda: fedfloor.load(TINY, changes={"data.name": "mnist"}),
         lambda: fedfloor.run(TINY, fraction=2.0),
         lambda: fedfloor.load(TINY, method="pca", fraction=0.5),
+        lambda: fedfloor.load({"machine": ["a", "b"], "load": np.zeros(2)}),
+        lambda: fedfloor.load(None),
+        lambda: fedfloor.compare(TINY, ["fedavg"], seeds=3),
         lambda: fedfloor.load_run("no-such-folder"),
         lambda: fedfloor.load_comparison("no-such-folder"),
     ],
@@ -66,6 +69,13 @@ def test_load_reads_files_bundled_names_data_sets_and_experiments() -> None:
 def test_mistakes_are_refused_by_name(call) -> None:
     with pytest.raises(SettingError):
         call()
+
+
+def test_numbers_of_a_numpy_grid_are_numbers() -> None:
+    """``for lr in np.logspace(…, dtype=np.float32)``, ``for seed in np.arange(3)``."""
+    grid = {"lr": np.float32(0.25), "seed": np.int64(2), "rounds": np.int32(3)}
+    made = fedfloor.load(TINY, changes={"work.epochs": np.int8(1)}, **grid)
+    assert made == fedfloor.load(TINY, lr=0.25, seed=2, rounds=3, epochs=1)
 
 
 def test_a_run_shows_its_results_and_is_loaded_again() -> None:

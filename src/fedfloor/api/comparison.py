@@ -15,6 +15,7 @@ from fedfloor.api.run import Run, announce, chosen_folder, processes
 from fedfloor.api.source import Settings, load, with_fraction
 from fedfloor.api.tables import pandas
 from fedfloor.api.wording import in_python, worded
+from fedfloor.base.errors import SettingError, shown
 from fedfloor.experiment import Experiment, MethodSettings
 from fedfloor.methods.chosen import EXCHANGED
 from fedfloor.parts import objects
@@ -173,6 +174,8 @@ def compare(
     fraction = settings.pop("fraction", None)
     experiment = load(source, changes=changes, **settings)
     experiment, names = with_methods(experiment, methods, fraction)
+    if not isinstance(seeds, Iterable):
+        raise SettingError(f"seeds = {shown(seeds)}: must be several numbers, such as range(3) or [0, 1].", key="seeds")
     seeds = list(seeds)
     folder = chosen_folder(out, f"{experiment.name}-compare", resume=resume)
     work = planned(experiment, names, seeds, folder, limits or Limits(), every=references)
@@ -207,7 +210,9 @@ def with_methods(experiment: Experiment, methods: Methods, fraction: float | Non
 
     An object has the name of its class, with its settings if the class occurs several times, and with exchanged parts.
     """
-    named = methods.items() if isinstance(methods, Mapping) else [("", method) for method in methods or ()]
+    several = methods is None or (isinstance(methods, Iterable) and not isinstance(methods, str))
+    given = methods if several else [methods]
+    named = given.items() if isinstance(given, Mapping) else [("", method) for method in given or ()]
     entries = [(label, *_entry(method)) for label, method in named or [("", experiment.method.name)]]
     times = Counter(base for _, base, _ in entries)
     tables = dict(experiment.methods)

@@ -7,10 +7,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+import numpy as np
+
 from fedfloor import config
 from fedfloor.api.wording import in_python
 from fedfloor.base.checking import toml_text
-from fedfloor.base.errors import SettingError, unknown
+from fedfloor.base.errors import SettingError, shown, unknown
 from fedfloor.data.files.conversions import FORMATS
 from fedfloor.data.files.rows import unpacked
 from fedfloor.data.sources import SOURCES
@@ -87,6 +89,8 @@ def _plain(key: str, value: Any) -> Any:
     """Return objects as the names and tables of experiment files."""
     if key == "model.name":
         return objects.code(value, key)
+    if isinstance(value, np.generic):  # of a grid of settings
+        return value.item()
     return objects.part(value, key) if key.rpartition(".")[2] in chosen.EXCHANGED else value
 
 
@@ -96,14 +100,21 @@ def read(source: Experiment | Path | str, pairs: Mapping[str, Any]) -> Experimen
         for key in pairs:
             if key in FIXED:
                 raise SettingError(
-                    f"{key} of an experiment cannot be changed: load the other data by their name.",
+                    f"{key} of an experiment cannot be changed, as its other settings are for its data: load the other "
+                    "data by their name or file, or make an Experiment with DataSettings of them.",
                     key="experiment-data",
                 )
         document = toml_text(config.brief(source), "the experiment")
     elif isinstance(source, str) and source in SOURCES and source not in bundled() and not Path(source).is_file():
         document = {"name": source, "data": {"name": source}, "work": {"short_batches": True}}
-    else:
+    elif isinstance(source, str | Path):
         return config.read(experiment_file(str(source), more=SOURCES), tuple(pairs.items()))
+    else:
+        raise SettingError(
+            f"source {shown(source)}: must be an experiment, the path of its file, or a name. A table of machines is "
+            "for fedfloor.train; arrays are saved by numpy.savez, and read by DataSettings(path='….npz').",
+            key="source",
+        )
     config.apply_all(document, tuple(pairs.items()))
     return config.from_table(document)
 
