@@ -34,25 +34,26 @@ CASES = {
 }
 
 
-def table(folder: Path, holes: bool = False) -> Path:
+def table(folder: Path, holes: bool = False, rows: int = 160) -> Path:
     """Write a table of pumps, a third of which still run."""
     rng = np.random.default_rng(7)
-    heat = rng.normal(60, 8, 160).round(1)
-    kind = rng.integers(0, 2, 160)
-    life = 900 * np.exp(-0.02 * (heat - 60) + 0.4 * kind) * rng.weibull(1.7, 160)
-    ends = rng.uniform(300, 1500, 160)
+    heat = rng.normal(60, 8, rows).round(1)
+    kind = rng.integers(0, 2, rows)
+    life = 900 * np.exp(-0.02 * (heat - 60) + 0.4 * kind) * rng.weibull(1.7, rows)
+    ends = rng.uniform(300, 1500, rows)
     days = np.minimum(life, ends).round(1) + 1
-    texts = np.where(holes & (rng.random(160) < 0.1), "", heat.astype(str))
-    rows = zip(rng.integers(0, DEVICES, 160), kind, texts, days, life <= ends, strict=True)
+    texts = np.where(holes & (rng.random(rows) < 0.1), "", heat.astype(str))
+    lives = zip(rng.integers(0, DEVICES, rows), kind, texts, days, life <= ends, strict=True)
     lines = [
-        f"s{site},PN{16 + one},{hot},{lived},{'failed' if over else 'running'}" for site, one, hot, lived, over in rows
+        f"s{site},PN{16 + one},{hot},{lived},{'failed' if over else 'running'}" for site, one, hot, lived, over in lives
     ]
     (folder / "pumps.csv").write_text("\n".join(["site,kind,heat,days,state", *lines]) + "\n")
     return folder / "pumps.csv"
 
 
 def asked(folder: Path, method: str, more: str = "") -> Path:
-    path = table(folder, holes="missing" in CASES[method])
+    # a device with masks answers for 20 samples or more
+    path = table(folder, holes="missing" in CASES[method], rows=400 if MASKED in more else 160)
     more = f"data.path = '{path}'\n{SPLIT}{CASES[method]}{more}"
     factories = 1 if MASKED in more else 2  # a crew is of three devices or more
     return experiment(folder, method, rounds=8, devices=DEVICES, model="linear", more=more, factories=factories)
