@@ -510,14 +510,12 @@ def _promise(
     task = engine.task
     if task.promised is None:
         return {}
-    figure = named("false alarms" if task.detects else "coverage")
+    figure = named(task.of_thresholds)
 
     apart = engine.executor is not None or engine.park.validating is not None
 
     def share(value: float | None) -> float | None:
-        if not apart:
-            return None
-        return 1 - value if task.detects and value is not None else value
+        return task.inside(value) if apart else None
 
     known = [value for view in views if (value := figure.value(view, engine.park.dataset.classes)) is not None]
     devices = headlines(engine.park, figure, table, single)[0]

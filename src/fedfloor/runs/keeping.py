@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from fedfloor.park import normalise
 from fedfloor.park.normalise import DeviceNormaliser, normaliser
 from fedfloor.park.statistics import Normalised
 from fedfloor.park.survey import Regimes
-from fedfloor.tasks.figures import Figure, named
+from fedfloor.tasks.figures import named
 from fedfloor.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from fedfloor.park.park import Park
 
 Floats = NDArray[np.float64]
-# settings of a task that state what is promised, and to whom: those of the present experiment hold
-PROMISES = ("coverage", "quantile", "false_alarms_per_hour", "period_s", "false_alarms_per_1000", "calibrate")
-THRESHOLDS: Mapping[str, Any] = {"margins": (), "threshold": None}  # the fields that a calibration sets
 KINDS = {"device": "of each device", "regime": "of each regime"}  # of a model's normalisation
 ADVICE = "Give the folder of a run that this version trained."
 
@@ -127,18 +124,14 @@ def again(trained: Task, asked: Task, path: Path) -> Task:
             f"'{asked.kind}'. Give a model that was trained for it.",
             key="model.keep",
         )
-    names = {one.name for one in fields(asked)}  # type: ignore[arg-type]
-    promised = {name: getattr(asked, name) for name in PROMISES if name in names}
-    made: Task = replace(trained, **promised, **{k: v for k, v in THRESHOLDS.items() if k in names})  # type: ignore[type-var]
-    settings = ("loss", "cap", "levels", "delta", "horizon", "from_last", "score", "rows")
-    for name in [one for one in settings if one in names and getattr(asked, one) != getattr(made, one)]:
+    for name in [one for one in asked.trained if getattr(asked, one) != getattr(trained, one)]:
         raise SettingError(
-            f"model.keep = true: {path} was trained with data.task.{name} = {shown(getattr(made, name))}, and the "
+            f"model.keep = true: {path} was trained with data.task.{name} = {shown(getattr(trained, name))}, and the "
             f"experiment has {shown(getattr(asked, name))}. Set it as in the training; only what is promised may "
-            f"change ({', '.join(one for one in PROMISES if one in names)}).",
+            f"change ({', '.join(asked.promises)}).",
             key="model.keep",
         )
-    return made
+    return trained.uncalibrated(asked)
 
 
 def prepared(experiment: Experiment, park: Park) -> Park:
@@ -222,25 +215,21 @@ def recalibrated(experiment: Experiment, engine: Engine, model: Tensor, score: S
 
     earlier = before(experiment, engine)
     task = engine.task
-    figure = named("false alarms" if task.detects else "coverage")
+    figure = named(task.of_thresholds)
     old = evaluate(earlier, model, experiment.configured.objective, figure)
-    first = share(old.figures.get(figure.name), old.devices, figure)
-    after = share(score.figures.get(figure.name), (), figure)
+    first = share(task, old.figures.get(figure.name), old.devices)
+    after = share(task, score.figures.get(figure.name))
     if (promise := score.details.get("promise")) is not None:
         after = {"measured": promise["measured"], "devices": promise["devices"]}
     elif engine.executor is None and engine.park.validating is None:
-        after = share(None, (), figure)  # the samples of the evaluation set the thresholds
+        after = share(task, None)  # the samples of the evaluation set the thresholds
     kept = {"promised": task.share, "before": first, "after": after}
     return {"recalibrated": kept | {"nearer": nearer(task, first, after)}}
 
 
-def share(value: float | None, devices: Sequence[float | None], figure: Figure) -> dict[str, Any]:
-    """Return a measured share of samples within thresholds, from the metric of alarms or of coverage."""
-
-    def within(number: float | None) -> float | None:
-        return number if number is None or figure.name == "coverage" else 1 - number
-
-    return {"measured": within(value), "devices": [within(one) for one in devices]}
+def share(task: Task, value: float | None, devices: Sequence[float | None] = ()) -> dict[str, Any]:
+    """Return a measured share of samples within thresholds, from the metric ``of_thresholds``."""
+    return {"measured": task.inside(value), "devices": [task.inside(one) for one in devices]}
 
 
 def nearer(task: Task, first: Mapping[str, Any], after: Mapping[str, Any]) -> bool | None:
@@ -275,7 +264,7 @@ def before(experiment: Experiment, engine: Engine) -> Engine:
         tasks = {name: record.get("task") for name, record in saved.devices(path.parent).items()}
         names = park.names or tuple(map(str, range(park.devices)))
         apart = {k: known(header, tasks[name], data, path) for k, name in enumerate(names) if tasks.get(name)}
-    asked = replace(shared, **{"calibrate": "device"}) if apart else shared  # type: ignore[type-var]
+    asked = shared.of_devices() if apart else shared
     other = tested_on(engine, replace(park, dataset=replace(data, task=asked)))
     other.thresholds = thresholds(apart, shared)
     return other

@@ -42,6 +42,7 @@ class Forecasting(Predicting):
     headline: ClassVar[str] = "MASE"
     labelled: ClassVar[bool] = False
     offers: ClassVar[str] = "predicts the sensors' next rows"
+    trained: ClassVar[tuple[str, ...]] = (*Predicting.trained, "horizon", "from_last")
 
     kind: Literal["forecasting"] = field(default="forecasting", kw_only=True)
     horizon: int = 10

@@ -52,6 +52,11 @@ class Reconstruction(Task):
     labelled: ClassVar[bool] = False
     offers: ClassVar[str] = "trains on normal operation, and scores differences from it"
     detects: ClassVar[bool] = True
+    promises: ClassVar[tuple[str, ...]] = (
+        "quantile", "false_alarms_per_hour", "period_s", "false_alarms_per_1000", "calibrate",
+    )  # fmt: skip
+    trained: ClassVar[tuple[str, ...]] = ("score", "rows")
+    of_thresholds: ClassVar[str] = "false alarms"
 
     kind: Literal["reconstruction"] = field(default="reconstruction", kw_only=True)
     normal: str | None = None
@@ -175,3 +180,13 @@ class Reconstruction(Task):
     def calibrated(self, thresholds: Sequence[float]) -> Reconstruction:
         """Return the task with a threshold; 0 (if all residuals are 0) is replaced by the smallest positive number."""
         return replace(self, threshold=max(thresholds[0], float(np.finfo(np.float32).tiny)))
+
+    def uncalibrated(self, asked: Task) -> Reconstruction:
+        promised = {name: getattr(asked, name) for name in self.promises}
+        return replace(self, threshold=None, **promised)
+
+    def of_devices(self) -> Reconstruction:
+        return replace(self, calibrate="device")
+
+    def inside(self, value: float | None) -> float | None:
+        return None if value is None else 1 - value

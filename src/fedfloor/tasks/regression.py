@@ -59,6 +59,9 @@ class Predicting(Task):
     calibrate: Calibrate = "park"
     margins: tuple[float, ...] = ()
 
+    promises: ClassVar[tuple[str, ...]] = ("coverage", "calibrate")
+    trained: ClassVar[tuple[str, ...]] = ("loss", "cap", "levels", "delta")
+
     def __post_init__(self) -> None:
         for name, value in list(vars(self).items()):
             if isinstance(value, list):
@@ -158,6 +161,15 @@ class Predicting(Task):
         """Return the task with the margins log2 t [T] of thresholds t of :meth:`strangeness`."""
         fitted: Self = replace(self, margins=tuple(map(math.log2, thresholds)))  # type: ignore[type-var]
         return fitted
+
+    def uncalibrated(self, asked: Task) -> Self:
+        promised = {name: getattr(asked, name) for name in self.promises}
+        made: Self = replace(self, margins=(), **promised)  # type: ignore[type-var]
+        return made
+
+    def of_devices(self) -> Self:
+        made: Self = replace(self, calibrate="device")  # type: ignore[type-var]
+        return made
 
     def predicted(self, out: Tensor) -> Tensor:
         """Return the bin of the first predicted number of each sample, int64 [n]."""

@@ -35,6 +35,9 @@ class Task(ABC):
         labelled: whether the user's data need a column of labels.
         offers: a description of its use without labels; empty if it needs labels.
         detects: whether bins are normal and anomaly, and only normal samples are for training.
+        promises: the settings that state what thresholds promise, and to whom.
+        trained: the settings on which a trained model depends beside its samples.
+        of_thresholds: the metric of samples and thresholds, from which :meth:`inside` follows.
     """
 
     kind: str
@@ -42,6 +45,9 @@ class Task(ABC):
     labelled: ClassVar[bool] = True
     offers: ClassVar[str] = ""
     detects: ClassVar[bool] = False
+    promises: ClassVar[tuple[str, ...]] = ()
+    trained: ClassVar[tuple[str, ...]] = ()
+    of_thresholds: ClassVar[str] = "coverage"
 
     @property
     def calibrates(self) -> bool:
@@ -255,6 +261,18 @@ class Task(ABC):
     def calibrated(self, thresholds: Sequence[float]) -> Task:
         """Return the task with thresholds [S] of its scores."""
         return self
+
+    def uncalibrated(self, asked: Task) -> Task:
+        """Return the task without thresholds, and with what another one of its type promises."""
+        return self
+
+    def of_devices(self) -> Task:
+        """Return the task with thresholds of each device: see :attr:`apart`."""
+        return self
+
+    def inside(self, value: float | None) -> float | None:
+        """Return the share of samples within thresholds from the metric :attr:`of_thresholds`; None: unknown."""
+        return value
 
     def describe(self) -> dict[str, Any]:
         """Return the task as JSON: its kind and settings."""
