@@ -20,7 +20,8 @@ from fedfloor.data.files.tree import files_in, named
 from fedfloor.data.kinds import FEW
 from fedfloor.data.reading import ignoring
 from fedfloor.drafting import findings, folders, splits
-from fedfloor.drafting.readable import ignored, task_table
+from fedfloor.drafting.outcomes import task_table
+from fedfloor.drafting.readable import ignored
 from fedfloor.drafting.sketch import Proposal
 from fedfloor.drafting.training import network_of
 from fedfloor.tasks.classification import CLASSIFICATION

@@ -49,7 +49,7 @@ def marks(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[str,
         columns["label"] = marked[0]
         sentences.append(f"'{marked[0]}' is taken for the label, which is only used for evaluation")
     label = columns.get("label", "label")
-    task = _task_of(given)
+    task = task_table(given)
     if judged and label in table.names and "normal" not in task and (normal := normal_of(label)) is not None:
         settings = {"task": {**task, "normal": normal}}
         sentences.append(f"'{normal}' is normal operation, by the name of '{label}'")
@@ -111,6 +111,7 @@ def _coded_but(columns: Mapping[str, Any], names: Collection[str]) -> dict[str, 
     return {"categories": few} if few else {}
 
 
-def _task_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    task = given.get("task")
-    return dict(task) if isinstance(task, Mapping) else {"kind": task}
+def task_table(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given task as a table."""
+    given = data.get("task")
+    return dict(given) if isinstance(given, Mapping) else {"kind": given}

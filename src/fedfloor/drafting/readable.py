@@ -79,7 +79,7 @@ def roles(data: Mapping[str, Any], path: Path, excerpts: Excerpts) -> Proposal:
         folders.check_levels(files, data)
 
     # a life per row has roles of its own
-    kind = task_table(data).get("kind") or ""
+    kind = outcomes.task_table(data).get("kind") or ""
     of_lives = lives.of_tables(files, data, kind, excerpts, folder=folder)
     data = changed(data, of_lives.settings)
     needed = _needed(data, files, folder=folder, lives=bool(of_lives.notes))
@@ -127,15 +127,9 @@ def ignored(data: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     return [*data.get("columns", {}).get("ignore", ()), *names]
 
 
-def task_table(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given task as a table."""
-    given = data.get("task")
-    return dict(given) if isinstance(given, Mapping) else {"kind": given}
-
-
 def task_of(data: Mapping[str, Any]) -> Task:
     """Return the task of the given kind; a classification by default."""
-    kind = task_table(data).get("kind") or "classification"
+    kind = outcomes.task_table(data).get("kind") or "classification"
     return TASKS[kind]() if kind in TASKS else CLASSIFICATION
 
 

@@ -16,7 +16,8 @@ from fedfloor.data.files import expanded
 from fedfloor.data.files.tree import named
 from fedfloor.data.pace import pace_of
 from fedfloor.drafting import findings, splits
-from fedfloor.drafting.readable import MOST_WINDOWS, SHORTEST, WINDOW, task_table, windows_note
+from fedfloor.drafting.outcomes import task_table
+from fedfloor.drafting.readable import MOST_WINDOWS, SHORTEST, WINDOW, windows_note
 from fedfloor.drafting.sketch import Proposal, Sketch
 from fedfloor.runs import trials
 from fedfloor.tasks.classification import CLASSIFICATION
