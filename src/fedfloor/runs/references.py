@@ -29,12 +29,11 @@ from fedfloor.base.names import (
     AUTOENCODER,
     LOCAL_ONLY,
     MEAN_ABS_Z,
-    PERSISTENCE,
     POOLED,
     REFERENCES,
     REFERENCES_FOLDER,
+    ROUNDLESS,
     SCIKIT_LEARN,
-    SEASONAL,
 )
 from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.engine import separate
@@ -106,7 +105,7 @@ def start(
         line = ledger.line(number, result, (), "", time.perf_counter() - began, {})
         drawn = results.seeded(original or experiment, park.dataset)
         sums = original is not None and original.configured.needs.sums
-        over = {"over": True} if number < experiment.rounds and (name in UNTRAINED or sums) else {}
+        over = {"over": True} if number < experiment.rounds and (name in ROUNDLESS or sums) else {}
         results.write_evaluation(out, experiment, number, result, {"seeded": drawn} | over)
         ledger.append(out / "ledger.jsonl", line)
         report(line)
@@ -268,9 +267,6 @@ def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
     return window[:, :, rows].reshape(len(x), -1)
 
 
-UNTRAINED = (SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)  # references without rounds
-
-
 def planned(
     experiment: Experiment, names: Sequence[str], seeds: Sequence[int], out: Path, limits: Limits, *, every: bool
 ) -> list[PlannedRun]:  # fmt: skip
@@ -341,7 +337,7 @@ def beside(
     for seed in seeds:
         original = replace(experiment, seed=seed, method=replace(experiment.method, name=methods[0]))
         for name in fit if only is None else only:
-            starts = partial(start if name in UNTRAINED or needs.pooled else _start, original=original)
+            starts = partial(start if name in ROUNDLESS or needs.pooled else _start, original=original)
             bare = _bare(original, name, {})
             runs.append(PlannedRun(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, starts))
     return sorted(runs, key=lambda run: seeds.index(run.experiment.seed))  # runs of the same seed share a park
@@ -379,9 +375,9 @@ def untrained(experiment: Experiment) -> tuple[str, ...]:
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:
     """Return an experiment with a reference instead of the method, without network and without losses."""
     own = dict(experiment.methods.get(name, {})) | table
-    method = MethodSettings(name, objective=None if name in UNTRAINED else _loss(experiment))
+    method = MethodSettings(name, objective=None if name in ROUNDLESS else _loss(experiment))
     work = experiment.work
-    if name in UNTRAINED:  # no gradient is clipped where none is computed
+    if name in ROUNDLESS:  # no gradient is clipped where none is computed
         work = replace(work, sample_clip=None, sample_noise=None)
     return replace(
         experiment, method=method, methods={name: own} if own else {}, network=NetworkSettings(), work=work,
