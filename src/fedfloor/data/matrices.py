@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
 from fedfloor.data.files import check_new, expanded, loaded, new_file, unreadable
+from fedfloor.data.files.layout import LARGEST
 from fedfloor.data.kinds import is_number
 
 log = logging.getLogger(__name__)
 
 ENDINGS = (".txt", ".csv", ".dat", ".asc", ".tsv")
-LARGEST = float(np.finfo(np.float32).max)
 Matrix = NDArray[np.float64]
 
 

@@ -27,6 +27,7 @@ from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Values
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.encode import binned, check_no_measure, names_of
+from fedfloor.data.files.layout import LARGEST
 from fedfloor.data.files.packed import check_ratio
 from fedfloor.data.files.rows import check_columns
 from fedfloor.data.files.sheet import Sheet
@@ -34,7 +35,6 @@ from fedfloor.data.files.table import of_entry, write
 from fedfloor.data.reading import Columns, Problem, Reading
 
 CHANNELS = (1, 3)
-LARGEST = float(np.finfo(np.float32).max)
 BLOCK = 1 << 22  # numbers examined at a time
 
 
