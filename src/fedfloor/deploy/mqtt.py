@@ -211,13 +211,13 @@ class Connection(Protocol):
         ...
 
 
-def waits(first_s: float = 0.2, longest_s: float = LONGEST_WAIT_S) -> Callable[[int], float]:
-    """Return a function n → wait before the n-th attempt in a row, in s, which doubles up to ``longest_s``.
+def pause_s(attempt: int) -> float:
+    """Return the wait before the n-th attempt in a row, in s, which doubles up to :data:`LONGEST_WAIT_S`.
 
-    >>> [waits()(n) for n in (0, 1, 2, 20)]
+    >>> [pause_s(n) for n in (0, 1, 2, 20)]
     [0.2, 0.4, 0.8, 30.0]
     """
-    return lambda attempt: min(longest_s, first_s * 2.0 ** min(attempt, 30))
+    return min(LONGEST_WAIT_S, 0.2 * 2.0 ** min(attempt, 30))
 
 
 class MqttConnection:
@@ -373,7 +373,6 @@ class MqttConnection:
         client = self._client
         limits = self._client.limits()
         attempt = 0
-        pause = waits()
         told = ""
         short = 0
         while not self._stopped.is_set():
@@ -405,7 +404,7 @@ class MqttConnection:
                 told = self._alert
                 log.warning("%s It is retried until it succeeds.", self.reason())
             if not self._stopped.is_set():
-                self._wait(pause(attempt))
+                self._wait(pause_s(attempt))
                 attempt += 1
 
 
