@@ -17,19 +17,14 @@ Row = dict[str, Any]
 def rows() -> list[Row]:
     """Return a row per network: a description, and its size on the samples listed with it."""
     return [
-        {"model": name, "what": _text(name).split("\n")[0].removeprefix("Return ").rstrip("."), **facts(name)}
+        {
+            "model": name,
+            "what": _text(name).split("\n")[0].removeprefix("Return ").rstrip("."),
+            **_facts(build(name, shape, classes, seed=0), shape, classes),
+        }
         for name in NETWORKS
+        for shape, classes in [_samples(name, None, None)]
     ]
-
-
-def facts(name: str, shape: Shape | None = None, classes: int | None = None) -> Row:
-    """Return a network's size and classifier on samples of a shape.
-
-    >>> facts("mlp-sensor", (52,), 22)["parameters"]
-    8982
-    """
-    shape, classes = _samples(name, shape, classes)
-    return _facts(build(name, shape, classes, seed=0), shape, classes)
 
 
 def card(name: str, shape: Shape | None = None, classes: int | None = None) -> tuple[str, Row, list[Row]]:
