@@ -1,4 +1,4 @@
-"""K-Means: examples by hand, laws, errors."""
+"""K-Means and purity: examples by hand, laws, errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fedfloor.solvers.clustering import Clusters, canonical, kmeans
+from fedfloor.solvers.clustering import Clusters, canonical, kmeans, purity
 from refusals import refused
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -77,6 +77,7 @@ def test_clusters_that_lie_apart_are_found_in_any_order(groups: int) -> None:
         found = kmeans(v[order].astype(np.float32), groups, seed)
         check(found, v[order].astype(np.float32).astype(np.float64), groups)
         assert (found.labels == canonical(kinds[order])).all()
+        assert purity(found.labels, kinds[order]) == 1
 
 
 def partitions(n: int, groups: int) -> Iterator[list[int]]:
@@ -166,3 +167,37 @@ def test_bad_vectors_are_refused() -> None:
     for bad in (math.nan, -math.inf, 1e101):
         with refused("vectors"):
             kmeans(np.array([[0.0], [bad]]), 2, 0)
+
+
+# -- purity ------------------------------------------------------------------------------------------------------------
+
+
+def test_purity_by_hand() -> None:
+    # Manning et al., Figure 16.4: of 17 in three groups 5, 4 and 3 are of the most frequent kind
+    groups = np.repeat([5, 2, 9], [6, 6, 5])
+    kinds = np.array([0] * 5 + [1] + [0] + [1] * 4 + [2] + [0] * 2 + [2] * 3)
+    assert purity(groups, kinds) == 12 / 17
+    assert purity(np.arange(4), np.array([3, 3, 1, 1])) == 1
+    assert purity(np.zeros(4, np.int64), np.array([3, 3, 1, 0])) == 0.5
+
+
+@settings(deadline=None)
+@given(SEEDS)
+def test_purity_of_anything(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 30))
+    groups = rng.integers(0, 5, n)
+    kinds = rng.integers(-2, 4, n)
+    halves = rng.integers(0, 2, n)
+    want = sum(max(kinds[groups == g].tolist().count(c) for c in set(kinds.tolist())) for g in set(groups.tolist())) / n
+    assert purity(groups, kinds) == want
+    assert np.bincount(kinds + 2).max() / n <= want <= 1
+    assert purity(2 * groups + halves, kinds) >= want  # groups that are split lose nothing
+    assert purity(kinds, kinds) == 1
+
+
+def test_purity_of_nobody_is_refused() -> None:
+    with refused("shape of groups"):
+        purity(np.empty(0, np.int64), np.empty(0, np.int64))
+    with refused("shape of kinds"):
+        purity(np.zeros(2, np.int64), np.zeros(3, np.int64))

@@ -1,4 +1,4 @@
-"""Clustering of devices: K-Means, hashing (FLDG), and K-Center (FAVOR)."""
+"""Clustering of devices: K-Means, purity, hashing (FLDG), and K-Center (FAVOR)."""
 
 from __future__ import annotations
 
@@ -107,6 +107,26 @@ def canonical(labels: Integers) -> Integers:
     """
     _, first, which = np.unique(labels, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[which], np.int64)
+
+
+def purity(groups: Integers, kinds: Integers) -> float:
+    """Return the purity Σ_g max_c n_{gc}/n, the share of members that have the most frequent kind of their group.
+
+    It rises with the number of groups: with groups of one member it is 1. Manning, Raghavan, Schütze, "Introduction to
+    Information Retrieval", 2008, Section 16.3.
+
+    ``groups``: [n], the group of each member. ``kinds``: [n], the kind of each member, such as its most frequent label.
+
+    >>> purity(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 3, 3, 3]))  # (2 + 2)/5
+    0.8
+    """
+    groups = np.asarray(groups)
+    kinds = np.asarray(kinds)
+    require(groups.ndim == 1 and groups.size > 0, "shape of groups", groups.shape, "(n,), with at least one member")
+    require(groups.shape == kinds.shape, "shape of kinds", kinds.shape, f"{groups.shape}, that of groups")
+    pairs, count = np.unique(np.stack([groups, kinds]), axis=1, return_counts=True)
+    _, start = np.unique(pairs[0], return_index=True)  # pairs are sorted by group
+    return float(np.maximum.reduceat(count, start).sum() / groups.size)
 
 
 SAME = 1e-12  # relative rounding error of a quotient of two logarithms
