@@ -190,17 +190,18 @@ def outside(x: Values, s: Summaries, device: int | None) -> list[Outside]:
         values = column[~np.isnan(column)].astype(np.float64)
         if len(values) < LEAST or np.isnan(s.wander[of, c]).all():
             continue
-        least, low = float(np.nanmin(s.least[of, c])), float(np.nanmin(s.low[of, c]))
-        high, most = float(np.nanmax(s.high[of, c])), float(np.nanmax(s.most[of, c]))
+        least = float(np.nanmin(s.least[of, c]))
+        low = float(np.nanmin(s.low[of, c]))
+        high = float(np.nanmax(s.high[of, c]))
+        most = float(np.nanmax(s.most[of, c]))
         wander = FAR * float(np.nanmax(s.wander[of, c])) * max(1.0, rows / PARTS / len(values)) ** 0.5
         above = bool(values.mean() - np.nanmax(s.mean[of, c]) > wander)
         if not above and float(np.nanmin(s.mean[of, c])) - values.mean() <= wander:
             continue
         rounding = 1e-5 * (most - least) + 1e-6 * max(abs(least), abs(most))
         usual = max(TENTH, OUTSIDE * rows / len(values))
-        for bound, limit, ever in ((most, TENTH, True), (high, usual, False)) if above else (
-            (least, TENTH, True), (low, usual, False)
-        ):  # fmt: skip
+        extreme, common = (most, high) if above else (least, low)
+        for bound, limit, ever in ((extreme, TENTH, True), (common, usual, False)):
             share = float(((values - bound if above else bound - values) > rounding).mean())
             if share > limit:
                 found.append(Outside(c, share, bound, above, ever))

@@ -113,7 +113,7 @@ class TableLayout:
             if name not in where:
                 role = "values" if name in reading.columns.values else "ignore"
                 role = "categories" if name in categories else role
-                known = {*reading.columns.values, *reading.columns.ignore, *categories}
+                known = {*reading.columns.values, *categories}
                 raise NoColumnError(path, name, "" if lenient else role, names, reading.delimiter, taken=known)
         roles |= {CATEGORY + name: where[name] for name in categories}
         taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
