@@ -181,9 +181,7 @@ class Worker:
         part = self._names.resolve(about.get("sum"))
         sums = self._sum if path.summed else None
         if sums is not None:
-            sums.state = self.chosen(about)
-            sums.at = None if self.engine.park.stream.kind == "static" else about["trained"]
-            sums.at_once = 1 if self._own_work is None else self._own_work.at_once
+            self.inform(sums, about)
             sums.standing(path.up.numbers, work, part, key, message.run)
         self.count_visit()
         began = time.perf_counter()
@@ -199,6 +197,12 @@ class Worker:
         if work.sends:
             self.offer(work.own, message.run)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
+
+    def inform(self, sums: DeviceSum, about: Mapping[str, Any]) -> None:
+        """Tell the device's part in sums what an update depends on beside the key of its draws."""
+        sums.state = self.chosen(about)
+        sums.at = None if self.engine.park.stream.kind == "static" else about["trained"]
+        sums.at_once = 1 if self._own_work is None else self._own_work.at_once
 
     def count_visit(self) -> None:
         """Count a visit with noise on disk before it trains: each has new noise, which averages out.
