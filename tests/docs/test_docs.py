@@ -61,9 +61,9 @@ def typed(page: Path) -> list[str]:
 
 def write_files(page: Path, folder: Path) -> None:
     for block in blocks(page, "toml"):
-        name = re.search(r'name = "(.*?)"', block)
-        assert name is not None
-        (folder / f"{name[1]}.toml").write_text(block)
+        name = re.search(r'^name = "(.*?)"', block, re.MULTILINE)
+        if name is not None:  # a block without is a part of an experiment, to be added by hand
+            (folder / f"{name[1]}.toml").write_text(block)
     for block in blocks(page, "python"):
         if block.startswith("# "):
             (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
