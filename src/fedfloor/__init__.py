@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from fedfloor.api.comparison import Comparison, compare, load_comparison, write_report
     from fedfloor.api.conformance import Check, check_method
     from fedfloor.api.model import TrainedModel
+    from fedfloor.api.pricing import Prices, price, reprice
     from fedfloor.api.run import Run, load_run, run
     from fedfloor.api.source import load
+    from fedfloor.api.sweeping import Swept, sweep
     from fedfloor.api.train import train
     from fedfloor.base.errors import FedfloorError, RunError, SettingError
     from fedfloor.data.reading import (
@@ -108,7 +110,8 @@ if TYPE_CHECKING:
 __all__ = [
     "__version__", "load", "ask", "Asked", "Disagreement",
     "run", "Run", "load_run", "Limits", "train", "TrainedModel", "compare", "Comparison",
-    "load_comparison", "write_report", "follow", "load_model", "Trained", "Experiment", "DataSettings", "ParkSettings",
+    "load_comparison", "write_report", "sweep", "Swept", "price", "Prices", "reprice", "follow", "load_model",
+    "Trained", "Experiment", "DataSettings", "ParkSettings",
     "ModelSettings", "MethodSettings", "WorkSettings", "NetworkSettings", "FaultSettings", "DeploySettings",
     "EngineSettings", "EvaluateSettings", "DecideSettings", "Cosine", "Exponential", "Columns", "Window", "TimeSplit",
     "RandomSplit", "StratifiedSplit", "DeviceSplit", "RunSplit", "LastSplit", "Natural", "Iid", "Dirichlet", "Shards",

@@ -9,7 +9,7 @@ import pytest
 
 import fedfloor
 from fedfloor import Dirichlet, FedAvg, FedProx, MethodSettings, Mix, Sgd
-from fedfloor.api.comparison import with_methods
+from fedfloor.api.methods import with_methods
 from refusals import refused
 
 SMALL = {"model": "logistic", "devices": 4, "rounds": 2, "changes": {"data.samples_per_device": 40}, "ranks": 1}

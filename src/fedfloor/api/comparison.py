@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from html import escape
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+from fedfloor.api import tables
+from fedfloor.api.methods import Methods, with_methods
 from fedfloor.api.progress import Bars, bars
 from fedfloor.api.run import Run, announce, chosen_folder, processes
-from fedfloor.api.source import Settings, load, with_fraction
-from fedfloor.api.tables import pandas
+from fedfloor.api.source import Settings, load
 from fedfloor.api.wording import in_python, worded
 from fedfloor.base.errors import SettingError, shown
-from fedfloor.experiment import Experiment, MethodSettings
-from fedfloor.methods.chosen import EXCHANGED
-from fedfloor.parts import objects
-from fedfloor.parts.named import written
+from fedfloor.experiment import Experiment
 from fedfloor.report import ledger as reading
 from fedfloor.report import page
 from fedfloor.report.groups import curve, display_name, groups
@@ -87,7 +83,7 @@ class Comparison:
             for run in runs
             for line in ledger.read(run.folder / "ledger.jsonl")
         ]
-        return pandas("to_pandas").DataFrame(rows)
+        return tables.pandas("to_pandas").DataFrame(rows)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw each method's headline against rounds, with its 95 % interval over seeds; return the Matplotlib axes."""
@@ -122,21 +118,11 @@ class Comparison:
     def __repr__(self) -> str:
         if not self.folders:
             return f"{self.folder}: {self.stopped}"
-        cells = self._cells()
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
-        return "\n".join([f"{self.folder}: {self.stopped}", *lines, *self._sentences()])
+        table = tables.lines(self._cells())
+        return "\n".join([f"{self.folder}: {self.stopped}", *table, *self._sentences()])
 
     def _repr_html_(self) -> str:
-        head, *cells = self._cells()
-        first = "".join(f"<th>{escape(name)}</th>" for name in head)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
-        paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences())
-        where = f"<p>folder: <code>{escape(str(self.folder))}</code></p>"
-        return f"<div>{paragraphs}<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table>{where}</div>"
-
-
-Methods = Sequence[Any] | Mapping[str, Any] | None
+        return tables.html(self._cells(), self._sentences(), folder=self.folder)
 
 
 @in_python
@@ -185,7 +171,7 @@ def compare(
     size = min(processes(run.experiment, ranks) for run in work)
     show = bars(len(work), wanted=progress)
     ends, whole = carry_out(
-        work, limits or Limits(), size, _follow(report, show, limits or Limits()), resume=resume, tolerant=True,
+        work, limits or Limits(), size, followed(report, show, limits or Limits()), resume=resume, tolerant=True,
         keep=True, begin=warn_of_unequal_passes,
     )  # fmt: skip
     gone = tuple(place for place, why in ends.items() if why == "diverged")
@@ -205,64 +191,11 @@ def load_comparison(folder: Path | str) -> Comparison:
     return Comparison(Path(folder), tuple(run.folder for run in runs), stopped, gone)
 
 
-def with_methods(experiment: Experiment, methods: Methods, fraction: float | None) -> tuple[Experiment, list[str]]:
-    """Return an experiment with the settings of all methods, and their names.
-
-    An object has the name of its class, with its settings if the class occurs several times, and with exchanged parts.
-    """
-    several = methods is None or (isinstance(methods, Iterable) and not isinstance(methods, str))
-    given = methods if several else [methods]
-    named = given.items() if isinstance(given, Mapping) else [("", method) for method in given or ()]
-    entries = [(label, *_entry(method)) for label, method in named or [("", experiment.method.name)]]
-    times = Counter(base for _, base, _ in entries)
-    tables = dict(experiment.methods)
-    names = []
-    for label, base, own in entries:
-        name = label or (base if own is None else _label(base, own, several=times[base] > 1))
-        before = dict(tables.get(base, {}))
-        tables[name] = {**before, **(own or {})} | ({} if name == base else {"method": base})
-        names.append(name)
-    experiment = replace(experiment, methods={name: table for name, table in tables.items() if table})
-    for name in names:
-        if fraction is not None and "fraction" not in experiment.methods.get(name, {}):
-            experiment = with_fraction(experiment, name, fraction)
-    return experiment, names
-
-
-def _label(base: str, own: Mapping[str, Any], *, several: bool) -> str:
-    """Return a name for a method given as an object.
-
-    >>> _label("mine:Mine", {"mu": 0.5, "mix": {"kind": "mine:Capped", "most": 50}}, several=True)
-    'Mine(mu=0.5) + Capped(most=50)'
-    >>> _label("fedavg", {"travel": ({"kind": "top-k", "share": 0.1}, "int8")}, several=False)
-    'fedavg + top-k(share=0.1) + int8'
-    """
-    given = [part for key, part in own.items() if key in EXCHANGED]
-    each = [one for part in given for one in (part if isinstance(part, list | tuple) else [part])]
-    parts = [part if isinstance(part, Mapping) else {"kind": part} for part in each]
-    settings = {key: setting for key, setting in own.items() if key not in EXCHANGED}
-    texts = [_called(base, settings if several else {})]
-    texts += [_called(str(part.get("kind")), {k: v for k, v in part.items() if k != "kind"}) for part in parts]
-    return " + ".join(texts)
-
-
-def _called(name: str, settings: Mapping[str, Any]) -> str:
-    shown = ", ".join(f"{key}={written(setting)}" for key, setting in settings.items())
-    return name.rpartition(":")[2] + (f"({shown})" if shown else "")
-
-
-def _entry(method: Any) -> tuple[str, dict[str, Any] | None]:
-    """Return a method's name, and its own settings and parts; None for a name alone."""
-    if isinstance(method, str):
-        return method, None
-    if isinstance(method, MethodSettings):
-        return method.name, {key: value for key in EXCHANGED if (value := getattr(method, key)) is not None}
-    return objects.method(method)
-
-
-def _follow(
+def followed(
     report: Report | None, show: Bars, limits: Limits
 ) -> Callable[[PlannedRun], AbstractContextManager[Follow]]:  # fmt: skip
+    """Return the function that shows the progress of one of several runs, and passes its lines on."""
+
     @contextmanager
     def follow(run: PlannedRun) -> Iterator[Follow]:
         rounds = min(run.experiment.rounds, limits.stop_after or run.experiment.rounds)
@@ -278,16 +211,23 @@ def _follow(
     return follow
 
 
-def write_report(runs: Run | Path | str | Iterable[Run | Path | str], out: Path | str | None = None) -> Path:
+def write_report(
+    runs: Run | Comparison | Path | str | Iterable[Run | Comparison | Path | str], out: Path | str | None = None
+) -> Path:  # fmt: skip
     """Write the report of one or several runs as a self-contained page and return its path.
 
     Args:
-        runs: a result of :func:`fedfloor.run`, a run's folder, a folder of runs' folders, or a sequence of these.
+        runs: a run, a comparison, a run's folder, a folder of runs' folders, or a sequence of these.
         out: the path of the page; by default ``report.html`` in the (first) folder.
 
     Raises:
         SettingError: a folder has no run, or a file in it is damaged.
     """
-    several = [runs] if isinstance(runs, (Run, Path, str)) else list(runs)
-    folders = [item.folder if isinstance(item, Run) else Path(item) for item in several]
+    folders = folders_of(runs)
     return page.write(folders, Path(out) if out is not None else folders[0] / "report.html")
+
+
+def folders_of(runs: Run | Comparison | Path | str | Iterable[Run | Comparison | Path | str]) -> list[Path]:
+    """Return the folders of runs, comparisons and paths."""
+    several = [runs] if isinstance(runs, Run | Comparison | Path | str) else list(runs)
+    return [item.folder if isinstance(item, Run | Comparison) else Path(item) for item in several]

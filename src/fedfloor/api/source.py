@@ -78,14 +78,14 @@ def load(
         if name not in KEYS:
             raise unknown("argument", name, {*KEYS, "fraction", "method", "changes"})
     pairs = {KEYS[name]: value for name, value in settings.items()} | dict(changes or {})
-    pairs = {key: _plain(key, value) for key, value in pairs.items()}
+    pairs = {key: in_file(key, value) for key, value in pairs.items()}
     experiment = read(source, pairs)
     if method is not None:
         experiment = replace(experiment, method=method)
     return experiment if fraction is None else with_fraction(experiment, experiment.method.name, fraction)
 
 
-def _plain(key: str, value: Any) -> Any:
+def in_file(key: str, value: Any) -> Any:
     """Return objects as the names and tables of experiment files."""
     if key == "model.name":
         return objects.code(value, key)

@@ -1,11 +1,15 @@
-"""pandas, which is optional."""
+"""Tables of results: as text, in a notebook, and of pandas, which is optional."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 from fedfloor.base.errors import SettingError
+
+Cells = Sequence[Sequence[str]]
 
 
 def pandas(noun: str) -> Any:
@@ -18,3 +22,23 @@ def pandas(noun: str) -> Any:
         return importlib.import_module("pandas")
     except ModuleNotFoundError as absent:
         raise SettingError(f"{noun} needs pandas: pip install pandas.") from absent
+
+
+def lines(cells: Cells) -> list[str]:
+    """Return a table as lines of text, the first with the names of its columns.
+
+    >>> lines([("method", "seeds"), ("fedavg", "[0]")])
+    ['method  seeds', 'fedavg  [0]']
+    """
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+
+
+def html(cells: Cells, before: Iterable[str] = (), after: Iterable[str] = (), folder: object = None) -> str:
+    """Return a table as HTML, with sentences before and after it, and the folder of its files."""
+    head, *rows = cells
+    first = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    above, below = ("".join(f"<p>{escape(text)}</p>" for text in texts) for texts in (before, after))
+    where = "" if folder is None else f"<p>folder: <code>{escape(str(folder))}</code></p>"
+    return f"<div>{above}<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table>{below}{where}</div>"

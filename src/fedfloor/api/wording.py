@@ -18,7 +18,7 @@ T = TypeVar("T")
 WORDS = {
     "resume": "resume=True", "force": "force=True", "out": "out=…", "references": "references=True",
     "own-code": "own=True", "stop-after": "limits=Limits(stop_after=…)", "ranks": "ranks", "methods": "methods",
-    "seeds": "seeds",
+    "seeds": "seeds", "rounds": "first", "grid": "grid", "trials": "trials",
 }  # fmt: skip
 TABLE = "table.parquet"  # the file of a table in memory
 IN_MEMORY = re.compile(rf"(?<![\w/\\.-]){re.escape(TABLE)}\b")

@@ -10,6 +10,8 @@ PUBLIC = {
     "api.train": ("train",),
     "api.model": ("TrainedModel",),
     "api.comparison": ("compare", "Comparison", "load_comparison", "write_report"),
+    "api.sweeping": ("sweep", "Swept"),
+    "api.pricing": ("price", "Prices", "reprice"),
     "runs.orders": ("Limits",),
     "tracking.tracker": ("follow",),
     "inference.trained": ("load_model", "Trained"),

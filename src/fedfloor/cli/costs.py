@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedfloor.base.errors import SettingError, require, unknown
-from fedfloor.base.names import NUMBERED, Names, count
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, Json, Methods, OwnCode, Set
-from fedfloor.cli.shared import note
 from fedfloor.runs.terminal import counted, say, show
 
 if TYPE_CHECKING:
-    from fedfloor.experiment import Experiment
     from fedfloor.network.cell import Cell
-    from fedfloor.network.price import Critical, Price
     from fedfloor.network.profile import LinkClass, NetworkProfile
-    from fedfloor.park.park import Park
     from fedfloor.report.floor import Drawing
     from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem
     from fedfloor.solvers.solution import Solution
@@ -32,7 +24,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 WIDTH = 110  # characters of a line of printed sources
-BEFORE = {"setup": "the method's set-up", "normalise": "the normalisation"}  # costs before round 1
 Rounds = Annotated[int | None, typer.Option("--rounds", metavar="N", help="Price only the first N rounds.")]
 
 
@@ -83,152 +74,40 @@ def _price_runs(
     folders: list[Path], network: str | None, out: Path | None, target: float | None, at: str | None, *, as_json: bool
 ) -> None:
     """Write copies of finished runs with the prices of another network, and print their summary."""
-    from fedfloor import config
-    from fedfloor.network.profile import NetworkSettings
-    from fedfloor.report import ledger
-    from fedfloor.runs import forecast
+    from fedfloor.api.pricing import copied
 
     if network is None or out is None:
         raise SettingError(
             "price of finished runs needs --network NAME, the other network, and --out DIR, the folder for copies of "
             "the runs with its prices."
         )
-    recorded = ledger.collect(ledger.with_references(folders))
     budget = options.budget(at)
-    runs = [run.folder for run in recorded]
-    free = [run.method for run in recorded if forecast.sends_nothing(config.read(run.folder / "experiment.toml"))]
-    _note_free(free)
-    copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: say(str(copy), aside=True))
+    copies = copied(folders, network, out, lambda copy: say(str(copy), aside=True))
     shared.summary(copies, out / "report.html", target, as_json=as_json, at=budget)
 
 
 def _price_experiment(
     experiment: str, methods: str | None, rounds: int | None, changes: list[str], *, own: bool, as_json: bool
 ) -> None:
-    from fedfloor.runs import forecast
-    from fedfloor.runs.compare import each_once
-    from fedfloor.runs.parks import build_park
+    from fedfloor.api.pricing import BEFORE, priced
 
     setup = shared.experiment(experiment, changes, own=own, methods=methods)
-    last = setup.rounds if rounds is None else rounds
-    if not 1 <= last <= setup.rounds:
-        raise SettingError(f"--rounds {last}: the experiment has rounds 1 to {setup.rounds}.")
-    names = shared.names(methods, setup)
-    each_once("methods", names)
-    park = build_park(setup)
-    rows = []
-    links = []
-    setups = {name: replace(setup, method=replace(setup.method, name=name)) for name in names}
-    free = [name for name, one in setups.items() if forecast.sends_nothing(one)]
-    _note_free(free)
-    for name in (name for name in names if name not in free):
-        taken = setups[name].configured.method.expected(last)
-        if taken < last:
-            note(f"{name} ends by itself: {count(taken, 'round')} counted, of {last} at most")
-        row, more = _priced(setups[name], park, taken)
-        rows.append(row)
-        links += more
+    prices = priced(setup, shared.names(methods, setup), rounds, counted)
+    rows = prices.rows
     if as_json:
-        show(rows, as_json=True, links=links, network=setup.network.profile, names=park.display_names.table())
+        show(rows, as_json=True, links=prices.links, network=prices.network, names=prices.names)
         return
     if not rows:
         return
     most = max(row["rounds"] for row in rows)
-    title = f"{setup.name}: rounds 1 to {most} on {setup.network.profile or 'its network'}"
+    title = f"{setup.name}: rounds 1 to {most} on {prices.network or 'its network'}"
     costs = [{k: v for k, v in row.items() if not k.startswith(tuple(BEFORE))} for row in rows]
     show(costs, as_json=False, title=title)
     for part, words in BEFORE.items():
         if any(row[f"{part}_seconds"] or row[f"{part}_MB"] for row in rows):
             shown = [{k: v for k, v in row.items() if k == "method" or k.startswith(part)} for row in rows]
             show(shown, as_json=False, title=f"of this, {words} before round 1")
-    show(links, as_json=False, title="bytes on each link")
-
-
-def _note_free(methods: Sequence[str]) -> None:
-    """Name the methods whose rounds have no price."""
-    if methods:
-        note(f"no price: {', '.join(dict.fromkeys(methods))}. Nothing travels, so that the network costs nothing.")
-
-
-def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
-    """Return the row of a method, and a row for each link and direction that it uses; both include set-up."""
-    from fedfloor.park.described import raw_bytes
-    from fedfloor.runs import forecast
-
-    sums = Counter[str]()
-    seconds = 0.0
-    joules = 0.0
-    before: dict[str, Price | None] = dict.fromkeys(BEFORE)
-    longest: Price | None = None
-    learns = set[str]()
-    with counted(setup.method.name, last) as step:
-        for planned in forecast.rounds(setup, park, last, unforeseen=lambda: learns.add(setup.method.name)):
-            for price in (planned.price, planned.normalised):
-                if price is not None:
-                    seconds = seconds + price.seconds
-                    joules = joules + price.joules
-                    sums.update(price.bytes)
-            before["normalise"] = before["normalise"] or planned.normalised
-            if planned.number == 0:
-                before["setup"] = planned.price
-            elif longest is None or planned.price.seconds > longest.seconds:
-                longest = planned.price
-            step(planned.number)
-    name = setup.method.name
-    if learns:
-        note(
-            f"{name}: its plan reads what earlier rounds reported (receipts, or what absorb keeps of them), which no "
-            "forecast has: every round is priced as if nothing had been reported, and a run may visit other devices. "
-            "The run's ledger has its prices; what follows from plans alone belongs in the method's noted."
-        )
-    total = sum(sums.values())
-    row = {
-        "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
-        "MB_per_round": total / last / 1e6, "GB": total / 1e9, "raw_MB": raw_bytes(park) / 1e6,
-        "joules_per_round": joules / last, "joules": joules,
-        "waits_for": None if longest is None else waits_for(longest.critical, park.display_names),
-    }  # fmt: skip
-    for part, paid in before.items():
-        own_s, own_bytes = (paid.seconds, sum(paid.bytes.values())) if paid else (0.0, 0)
-        row |= {f"{part}_seconds": own_s, f"{part}_MB": own_bytes / 1e6}
-        row |= {f"{part}_share_of_seconds": share(own_s, seconds), f"{part}_share_of_bytes": share(own_bytes, total)}
-    links = [
-        {"method": name, "link": link, "MB_per_round": sent / last / 1e6, "GB": sent / 1e9}
-        for link, sent in sorted(sums.items())
-    ]
-    return row, links
-
-
-def share(part: float, whole: float) -> str:
-    """Return a share of a total in percent, with two significant digits.
-
-    >>> share(0.0412, 100), share(0, 0)
-    ('0.041 %', '0 %')
-    """
-    return f"{100 * part / whole:.2g} %" if part else "0 %"
-
-
-def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
-    """Return the names of the sites in the branch that ends last, and the shares of computing, sending and waiting.
-
-    >>> from fedfloor.network.price import Critical
-    >>> waits_for(Critical((3, 7), compute_s=1.0, transfer_s=3.0, wait_s=4.0))
-    'devices 3, 7: 12 % computing, 38 % sending, 50 % waiting'
-    >>> waits_for(Critical((-1,), compute_s=2.0))
-    'the cloud: 100 % computing'
-    """
-    total = critical.compute_s + critical.transfer_s + critical.wait_s
-    if not total:
-        return "no step takes time"
-    visited = [k for k in dict.fromkeys(critical.visits) if k >= 0]
-    shown = [names.short("device", k) for k in visited]
-    listed = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
-    shares = (("computing", critical.compute_s), ("sending", critical.transfer_s), ("waiting", critical.wait_s))
-    uses = ", ".join(f"{100 * part / total:.0f} % {word}" for word, part in shares if part)
-    kind = "" if all(names.own("device", k) for k in visited) else "device " if len(shown) == 1 else "devices "
-    sites = [f"{kind}{listed}"] if shown else []
-    sites += ["the cloud"] if -1 in critical.visits else []
-    return f"{' and '.join(sites)}: {uses}" if sites else uses
+    show(prices.links, as_json=False, title="bytes on each link")
 
 
 def links(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,18 +11,18 @@ import typer
 
 from fedfloor.api.source import bundled
 from fedfloor.base import regular
-from fedfloor.base.errors import DivergedError, SettingError, unknown
+from fedfloor.base.errors import SettingError, unknown
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.terminal import both, progress, say, seconds, show
-from fedfloor.tasks.figures import ACCURACY
 
 if TYPE_CHECKING:
     from fedfloor.api.run import Run
+    from fedfloor.api.sweeping import Swept
     from fedfloor.experiment import Experiment
     from fedfloor.runs.replay import Recording
-    from fedfloor.runs.sweep import Result, Sweep
+    from fedfloor.runs.sweep import Sweep
 
 DEMOS = ("anomaly", "life", "forecast", "faults")  # each an experiment demo-TASK with data of the generated plant
 
@@ -216,6 +216,7 @@ def sweep(
     track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Search each method's best settings on validation data."""
+    from fedfloor.api.sweeping import swept
     from fedfloor.runs import sweep as sweeps
 
     setup = shared.experiment(experiment, changes, methods=methods)
@@ -225,127 +226,32 @@ def sweep(
     axes = [sweeps.axis(text) for text in grid]
     work = sweeps.plan(setup, names, axes, shared.numbers("seeds", seeds), trials)
     size = shared.ranks(ranks, setup)
-    if not _swept(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
+    done = swept(work, folder, limits, size, shared.followed(limits, track or []), resume=resume)
+    if done.stopped == "interrupted":
         _interrupted("stopped")
+    _show_sweep(work, done, as_json=as_json)
 
 
-def _swept(
-    plan: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool, track: Sequence[str] = ()
-) -> bool:
-    """Carry out a sweep, print its table and write the best settings; return whether all trials are complete.
+def _show_sweep(plan: Sweep, done: Swept, *, as_json: bool) -> None:
+    """Print the trials of a sweep, and the command that tests the best settings.
 
     Raises:
-        SettingError: a run's folder exists already and ``resume`` is false.
         DivergedError: every trial of a method diverged.
-        RunError: a run failed for another reason.
     """
-    from fedfloor.runs import sweep as sweeps
-    from fedfloor.runs.compare import carry_out, check_folder
-    from fedfloor.runs.folder import write, write_json
+    from fedfloor.api.sweeping import lost
 
-    check_folder(out)
-    _note(plan)
-    work = plan.planned_runs(out)
-    ends, whole = carry_out(work, stop, size, shared.followed(stop, track), resume=resume, tolerant=True)
-    if not whole:
-        done = sum(why != "interrupted" for why in ends.values())
-        say(f"{done} of {len(work)} runs done", aside=True)
-        return False
-    results = sweeps.results(plan, out, {folder for folder, why in ends.items() if why == "diverged"})
-    best = sweeps.winners(results)
-    rounds = min(plan.original.rounds, stop.stop_after or plan.original.rounds)
-    document = _document(plan, results, best, rounds, out)
-    out.mkdir(parents=True, exist_ok=True)  # a run that diverges in its first round removes its folder
-    write_json(out / "sweep.json", document)
-    lost = [name for name in plan.sizes if name not in best]
-    if not lost:
-        write(out / "best.toml", sweeps.document(plan, best, rounds, out))
+    best = None if done.lost else str(done.folder / "best.toml")
     if as_json:
-        rows = document.pop("rows")
-        show(rows, as_json=True, **document, best=None if lost else str(out / "best.toml"))
+        more = {key: value for key, value in done.document.items() if key != "rows"}
+        show(done.rows, as_json=True, **more, best=best)
     else:
-        _show_trials(plan, document)
-    if not (lost or as_json):
-        methods = ",".join(plan.sizes)
+        _show_trials(plan, done.document)
+    if not (done.lost or as_json):
         seeds = ",".join(map(str, plan.seeds))
-        say(f"best: {document['winner']}; the best settings of each method: {out / 'best.toml'}")
-        say(f"test them: fedfloor compare {out / 'best.toml'} --methods {methods} --seeds {seeds}")
-    if lost:
-        raise DivergedError(f"every trial of {', '.join(lost)} diverged: no best.toml. Try smaller learning rates.")
-    return True
-
-
-def _note(plan: Sweep) -> None:
-    """Print the budget, and the methods whose grids exceed it."""
-    seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
-    say(f"note: {plan.budget} trials of each method, each with {seeds}", aside=True)
-    for name, size in plan.sizes.items():
-        if size > plan.budget:
-            say(
-                f"note: {plan.budget} of the {size} points of {name}'s grid are drawn, so that every method has the "
-                "same number of trials",
-                aside=True,
-            )
-
-
-def _document(
-    plan: Sweep, results: Sequence[Result], best: Mapping[str, Result], rounds: int, out: Path
-) -> dict[str, Any]:  # fmt: skip
-    from fedfloor.runs import sweep as sweeps
-
-    rows = []
-    for name in plan.sizes:
-        own = [result for result in results if result.trial.method == name]
-        rows += [_row(plan, result, more) for result, more in zip(own, _beside(plan, own, best, out), strict=True)]
-    return {
-        "experiment": plan.original.name,
-        "rows": rows,
-        "winner": sweeps.winner(best).trial.method if best else None,
-        "trials": plan.budget,
-        "points": dict(plan.sizes),
-        "rounds": rounds,
-        "validation": plan.original.evaluate.validation,
-        "grid": {axis.key: list(axis.values) for axis in plan.axes},
-    }
-
-
-def _beside(
-    plan: Sweep, results: Sequence[Result], best: Mapping[str, Result], out: Path
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Return the interval of each trial of a method, whether it is the best, and whether it differs from the best."""
-    from fedfloor.report import ledger
-    from fedfloor.report.table import trials
-    from fedfloor.report.words import CHANCE
-
-    sound = [result for result in results if result.score is not None]
-    runs = []
-    for result in sound:
-        places = [plan.folder(out, result.trial, seed) for seed in plan.seeds]
-        values = [value for value in result.values if value is not None]
-        runs.append([(ledger.read_run(place), value) for place, value in zip(places, values, strict=True)])
-    first = [own for result, own in zip(sound, runs, strict=True) if best.get(result.trial.method) is result]
-    more_of = trials(first[0], runs, plan.original.evaluate.figure) if first else []
-    found = {result.trial.number: more for result, more in zip(sound, more_of, strict=True)}
-    rows = []
-    for result in results:
-        more = found.get(result.trial.number, {"low": None, "high": None, "over": None, "p_holm": None})
-        leads = best.get(result.trial.method) is result
-        clear = more["p_holm"] is not None and more["p_holm"] < CHANCE
-        rows.append({**more, "best": leads, "as_good": result.score is not None and not (leads or clear)})
-    return rows
-
-
-def _row(plan: Sweep, result: Result, beside: Mapping[str, Any]) -> dict[str, Any]:
-    figure = plan.original.evaluate.figure
-    return {
-        "method": result.trial.method,
-        "trial": result.trial.number,
-        "settings": result.trial.dotted,
-        "seeds": list(plan.seeds),
-        "accuracies" if figure == ACCURACY else f"{figure.key}_by_seed": list(result.values),
-        f"validation_{figure.key}": result.score,
-        **beside,
-    }
+        say(f"best: {done.winner}; the best settings of each method: {best}")
+        say(f"test them: fedfloor compare {best} --methods {','.join(plan.sizes)} --seeds {seeds}")
+    if done.lost:
+        raise lost(done.lost)
 
 
 def _show_trials(plan: Sweep, document: Mapping[str, Any]) -> None:

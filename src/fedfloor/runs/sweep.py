@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,36 @@ def axis(typed: str) -> Axis:
     key = key.strip()
     if not equals or not key:
         raise SettingError(f"--grid {typed!r}: {EXAMPLE}.")
-    method, setting = _place(key)
     values = tuple(map(config.value, split(text)))
+    if "" in values:
+        raise SettingError(f"--grid {typed!r}: a value is missing; {EXAMPLE}.")
+    return axis_of(key, values)
+
+
+def axis_of(key: str, values: Sequence[Any]) -> Axis:
+    """Return the axis of a key and its values.
+
+    Raises:
+        SettingError: no setting of a method, no value, or one that is given twice.
+    """
+    method, setting = _place(key)
+    if not values:
+        raise SettingError(f"--grid {key}: no value is given; give at least one.")
     for i, value in enumerate(values):
-        if value == "":
-            raise SettingError(f"--grid {typed!r}: a value is missing; {EXAMPLE}.")
         if value in values[:i]:
-            raise SettingError(f"--grid {typed!r}: {shown(value)} is given twice. Give each value only once.")
-    return Axis(key, method, setting, values)
+            raise SettingError(f"--grid {key}: {shown(value)} is given twice. Give each value only once.")
+    return Axis(key, method, setting, tuple(values))
+
+
+def several(key: str, values: Any) -> list[Any]:
+    """Return the values of a key that are given in Python, as a list.
+
+    Raises:
+        SettingError: a text or another single value.
+    """
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise SettingError(f"--grid {key} = {values!r:.40}: give a list of values, such as [0.1, 0.01].", key="--grid")
+    return list(values)
 
 
 def _place(key: str) -> tuple[str | None, tuple[str, ...]]:
@@ -68,7 +90,7 @@ def _place(key: str) -> tuple[str | None, tuple[str, ...]]:
     raise SettingError(
         f"--grid {key}: a sweep chooses settings of methods: work.KEY, methods.NAME.KEY, or method.KEY for every "
         "method that has it. Results with other data or another park, network or number of rounds are not comparable: "
-        "change these with --set, in separate sweeps."
+        "change these in the experiment, in separate sweeps."
     )
 
 
