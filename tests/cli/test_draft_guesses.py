@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -453,7 +454,12 @@ def test_marks_for_missing_values_and_names_alike_are_named(command: Command, on
     notes = said.err.splitlines()
     assert len(notes) == len({*notes})  # though the table is read several times
     ran = command("run", "t.toml", "--ranks", "1", "--rounds", "1", "--out", "r")
-    assert ran.err.count(f"'{first}' and '{second}' count as two: if they are the same, give them the same name.") == 1
+    assert ran.err.count(f"'{first}' and '{second}' count as two: if they are the same, give them the same name") == 1
+    option = re.search(r"or --set '(data.spellings=.*?)'\.", said.err)
+    assert option is not None
+    mapped = command("new", "t.csv", "--set", option[1], "--out", "mapped.toml")
+    assert mapped.code == 0, mapped.err
+    assert "count as two" not in mapped.err
 
 
 def test_control_characters_of_a_table_do_not_reach_the_terminal(command: Command) -> None:

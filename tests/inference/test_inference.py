@@ -104,7 +104,7 @@ def test_a_long_list_is_summed_up(command: Command, labels_run: Path, arrays: Pa
     assert sum(text.lstrip().startswith("test.npz") for text in said.out.splitlines()) == 20
     assert "and 104 more: print them with --all, or write them with --csv FILE." in said.out
     assert "124 samples" in said.out
-    assert f"accuracy: {lines(labels_run)[-1]['accuracy']:.4f} on 124 samples with a label" in said.out
+    assert f"accuracy: {lines(labels_run)[-1]['accuracy']:.4f} on 124 samples with a known label" in said.out
     assert not said.new
     whole = command("predict", str(labels_run), str(arrays), "--all").out
     assert sum(text.lstrip().startswith("test.npz") for text in whole.splitlines()) == 124

@@ -106,11 +106,11 @@ def test_the_headline_of_a_run_is_that_of_its_predictions(headline: str, tmp_pat
     judged = lines(run)[-1]
     if headline in ("accuracy", "loss"):
         assert "figures" not in body
-        assert told == f"accuracy: {judged['accuracy']:.4f} on 100 samples with a label"
+        assert told == f"accuracy: {judged['accuracy']:.4f} on 100 samples with a known label"
         return
     value = judged["figures"][headline]
     assert body["figures"] == {headline: pytest.approx(value, abs=1e-9)}
-    assert told == f"{headline}: {value:.4f}, accuracy: {judged['accuracy']:.4f} on 100 samples with a label"
+    assert told == f"{headline}: {value:.4f}, accuracy: {judged['accuracy']:.4f} on 100 samples with a known label"
     (tmp_path / "moved.safetensors").write_bytes((run / "model.safetensors").read_bytes())
     assert "figures" not in json.loads(
         command("predict", str(tmp_path / "moved.safetensors"), str(tmp_path / "test.csv"), "--json").out

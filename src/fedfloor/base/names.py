@@ -197,6 +197,17 @@ def misspelt(counts: Mapping[str, int]) -> dict[str, str]:
     return found
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the known name that another one probably stands for: in another spelling, or with a typing error; or "".
+
+    >>> meant("n.i.O.", ["OK", "NIO"]), meant("A2", ["A1", "A3"]), meant("runing", ["running"]), meant("nok", ["ok"])
+    ('NIO', '', 'running', '')
+    """
+    names = [*known]
+    spelt = [one for one, _ in alike([*names, name]) if alike([one, name])]
+    return next(iter([*spelt, *(one for one in names if _slip(name, one))]), "")
+
+
 def _slip(name: str, other: str) -> bool:
     """Return whether two names differ in one word, by one or two letters after its first."""
     words, others = (re.findall(r"[^\W_]+", text.casefold()) for text in (name, other))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -68,6 +69,7 @@ def predict(
     from fedfloor.inference import inputs
     from fedfloor.inference.answers import answers_of, check_top, results
     from fedfloor.inference.trained import load_model
+    from fedfloor.inference.unscored import note as unscored_note
     from fedfloor.runs.folder import write
 
     trained = load_model(run, own, which, device, by_device=True, within=within)
@@ -79,17 +81,21 @@ def predict(
     failed = dict[Path, str]()
     left = list[str]()
     warnings = list[str]()
+    unscored = Counter[str]()
     parts = inputs.read(paths, trained, resize=resize, invert=invert, failed=failed, device=device)
     follow = (lambda done: note(f"{done} of {len(paths)} files")) if len(paths) > 1 else None
-    answers = results(trained, answers_of(trained, _watched(trained, parts, left, warnings), follow, failed), top)
+    watched = _watched(trained, parts, left, warnings, unscored)
+    answers = results(trained, answers_of(trained, watched, follow, failed), top)
     _check_some(len(paths), failed)
     if table is not None:
         rows = answers.table()
         write(table, csv_text([rows[0] if rows else (), *(row.values() for row in rows)]))
     warnings += answers.warnings()
+    warnings += unscored_note(unscored, () if trained.task.targets else trained.classes, len(answers))
     if as_json:
         errors = [{"file": str(path), "error": error} for path, error in failed.items()]
         about = _about(trained, answers) | {"failed": errors, "left_out": left, "warnings": warnings}
+        about |= {"unscored": dict(unscored)}
         show(answers.documents(), as_json=True, **about)
     else:
         _print(trained, answers, every=every, table=table)
@@ -99,13 +105,14 @@ def predict(
 
 
 def _watched(
-    trained: Trained, parts: Iterator[FileSamples], left: list[str], warnings: list[str]
+    trained: Trained, parts: Iterator[FileSamples], left: list[str], warnings: list[str], unscored: Counter[str]
 ) -> Iterator[FileSamples]:
-    """Yield the samples of files; note what was left out of them, and sensors unlike those of the training."""
+    """Yield the samples of files; note what was left out, sensors unlike those of the training, and odd labels."""
     from fedfloor.inference.unlike import odd_sensors
 
     for part in parts:
         left.extend(part.left_out)
+        unscored.update(part.unscored)
         warnings.extend(odd_sensors(trained, part))
         yield part
 

@@ -14,6 +14,7 @@ from fedfloor.base.errors import SettingError, require, require_once
 from fedfloor.data.dataset import Missing
 from fedfloor.data.ended import ANY, several
 from fedfloor.data.files.clocks import check_zone
+from fedfloor.data.files.spellings import check as check_spellings
 from fedfloor.data.files.times import check_format, moment
 from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
@@ -239,6 +240,7 @@ DIALECT = (
     "quality",
     "good",
     "until",
+    "spellings",
 )
 # keys that a recipe contains only if they are set
 LATER = ("layout", "test", "bins", "remaining", "ended", "device", "factory", "file_name", "task", "copies", *DIALECT)
@@ -325,6 +327,7 @@ class Reading:
         missing_texts: texts that stand for missing values in all columns, such as ``Bad Input``, in any case.
         quality: column of values → column of their quality; values whose quality is not good are missing.
         good: the good qualities, such as ``valid``, in any case; by default those of OPC: ``Good…`` and 192 to 255.
+        spellings: text of a label → the class that it denotes, such as ``{"nok": "NOK"}``.
         until: the date of the last observation of lives without a date of their end, for ``columns.life`` of two dates.
         task: the task of a model: ``classification`` by default; ``regression`` of a numeric label; ``reconstruction``,
             which finds anomalies after training on normal operation without labels; ``forecasting`` of the next rows of
@@ -363,6 +366,7 @@ class Reading:
     missing_texts: tuple[str, ...] | None = None
     quality: Mapping[str, str] | None = None
     good: tuple[str, ...] | None = None
+    spellings: Mapping[str, str] | None = None
     until: str | None = None
     task: (
         Literal["classification", "regression", "reconstruction", "forecasting", "survival"]
@@ -413,6 +417,7 @@ class Reading:
                 f'[data] layout requires devices that are folders, but device = "{self.device}". Leave one of them out.'
             )
         require_once("data.classes", self.classes, "unique names")
+        check_spellings(self.spellings, self.classes)
 
     def _check_task(self) -> None:
         """Refuse keys that the task cannot use."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedfloor import config
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import count, misspelt, some
+from fedfloor.base.names import alike, count, misspelt, some
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
 from fedfloor.data.files.encode import sorted_numbers, thirds
@@ -209,7 +209,8 @@ def on_rare_class(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
         return []
     evaluate = document.get("evaluate", {})
     samples = np.bincount(dataset.y, minlength=len(dataset.classes))
-    slips = misspelt(dict(zip(dataset.classes, samples.tolist(), strict=True)))
+    often = dict(zip(dataset.classes, samples.tolist(), strict=True))
+    slips = {*misspelt(often), *(name for _, name in alike(sorted(often, key=lambda name: -often[name])))}
     tested = [c for c in np.unique(dataset.y_test) if samples[c] and dataset.classes[c] not in slips]
     held = {dataset.classes[c]: float(samples[c] / len(dataset.y)) for c in tested}
     name, share = min(held.items(), key=lambda item: item[1], default=("", 1.0))

@@ -215,7 +215,7 @@ class Classified:
             ]
         figures, known = _judged(self.trained, self.predictions)
         if known:
-            lines.append(f"{_listed(figures)} on {count(known, 'sample')} with a label")
+            lines.append(f"{_listed(figures)} on {count(known, 'sample')} with a known label")
         parts = {name: _judged(self.trained, some) for name, some in self._parted().items()}
         return lines + _apart({name: (_listed(figures), known) for name, (figures, known) in parts.items()})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedfloor.data.dataset import HOLES, Images
 from fedfloor.data.ended import over, several
 from fedfloor.data.files import content, conversions, loaded, own
 from fedfloor.data.files.categories import columns_of, described, encoded
-from fedfloor.data.files.encode import binned
+from fedfloor.data.files.encode import binned, is_number
 from fedfloor.data.files.npz import read_arrays, texts
 from fedfloor.data.files.pictures import SUFFIXES, read_picture
 from fedfloor.data.files.rows import unpacked
@@ -94,8 +95,9 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     taken = x[last] if sensors.window is None else np.ascontiguousarray(x[rows].transpose(0, 2, 1))
     target = None
     y = np.full(len(last), UNKNOWN)
+    unscored = Counter[str]()
     if not task.targets:
-        y = _column_labels(sheet, last, classes, columns.label, sensors.coding.get("bins"), task)
+        y, unscored = _column_labels(sheet, last, classes, columns.label, sensors.coding.get("bins"), task)
     elif task.ahead:
         channels = [sensors.columns.index(name) for name in task.called()]
         target = rows_ahead(x[order][:, channels], device[order], first + length, task.ahead)
@@ -105,12 +107,12 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
         told = np.array([bool(word) for word in words]) | several(ended)  # otherwise an empty label is not known
         y = np.where(told, over(words, ended), UNKNOWN)
     else:
-        target = labels(sheet, last, task.targets, columns.label)
+        target, unscored = labels(sheet, last, task.targets, columns.label)
     recordings = [sheet.text["run"][row] for row in last] if "run" in sheet.text else None
     return FileSamples(
         path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)), y,
         None if devices is None else [devices[row] for row in last], first, tuple(left), target,
-        _times(sheet, last), recordings=recordings,
+        _times(sheet, last), recordings=recordings, unscored=unscored,
     )  # fmt: skip
 
 
@@ -241,13 +243,17 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
 
 def _column_labels(
     sheet: Sheet, rows: Numbers, classes: tuple[str, ...], column: str, bins: Sequence[float] | None, task: Task
-) -> Numbers:
+) -> tuple[Numbers, Counter[str]]:
+    """Return the classes of rows, :data:`UNKNOWN` without a label, and the labels that are no class, with counts."""
     if "label" not in sheet.text:
-        return np.full(len(rows), UNKNOWN)
-    words = task.spelled([sheet.text["label"][row] for row in rows])
+        return np.full(len(rows), UNKNOWN), Counter()
+    words = [*task.spelled([sheet.text["label"][row] for row in rows])]
     if bins is not None:
-        words = binned(words, bins, classes, lambda i: sheet.place(int(rows[i]), column))
-    return class_numbers(words, classes, lambda i: sheet.place(int(rows[i]), column))
+        known = [i for i, word in enumerate(words) if is_number(word)]
+        names = binned([words[i] for i in known], bins, classes, lambda i: sheet.place(int(rows[known[i]]), column))
+        for i, name in zip(known, names, strict=True):
+            words[i] = name
+    return class_numbers(words, classes)
 
 
 MODES = {1: "L", 3: "RGB"}  # channels → mode of Pillow
@@ -391,13 +397,15 @@ def _archive(path: Path, trained: Trained) -> FileSamples:
     if devices is not None and len(devices) != len(batch):
         raise SettingError(f"{path}, array device: {len(devices)} devices for {len(batch)} samples. Give one each.")
     y = np.full(len(batch), UNKNOWN)
+    unscored = Counter[str]()
     target = None
     where = f"{path}, array y"
     if trained.task.targets:
         target = of_array(labels, len(batch), trained.task.targets, where)
     elif labels is not None:
-        y = _labels(labels, len(batch), trained, where)
-    return FileSamples(path, batch, [(i, i) for i in range(len(batch))], y, devices, target=target)
+        y, unscored = _labels(labels, len(batch), trained, where)
+    places = [(i, i) for i in range(len(batch))]
+    return FileSamples(path, batch, places, y, devices, target=target, unscored=unscored)
 
 
 def _arrays(path: Path, names: Sequence[str]) -> list[str]:
@@ -407,17 +415,15 @@ def _arrays(path: Path, names: Sequence[str]) -> list[str]:
     return ["x" if "x" in others else others[0], *(name for name in BESIDE if name in names)]
 
 
-def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> NDArray[np.int64]:
+def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> tuple[Numbers, Counter[str]]:
     y = given.reshape(-1)
     if len(y) != count:
         raise SettingError(f"{where} has {len(y)} labels for {count} samples. Give one label per sample.")
     if y.dtype.kind in "US":
-        return class_numbers(
-            trained.task.spelled(y.astype(str).tolist()), trained.classes, lambda i: f"{where}, label {i}"
-        )
+        return class_numbers(trained.task.spelled(y.astype(str).tolist()), trained.classes)
     most = len(trained.classes) - 1
     if count and (y.dtype.kind not in "iu" or y.min() < 0 or y.max() > most):
         raise SettingError(
             f"{where} is {y.dtype} from {y.min()} to {y.max()}: labels are whole numbers from 0 to {most}, or names."
         )
-    return y.astype(np.int64)
+    return y.astype(np.int64), Counter()

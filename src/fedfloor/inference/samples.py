@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.base.errors import SettingError, nearest
-from fedfloor.base.names import some
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import HOLES
-from fedfloor.data.files.encode import numbers
+from fedfloor.data.files.encode import is_number, numbers
 from fedfloor.data.files.layout import NO_LABEL
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.tree import Naming
@@ -139,6 +139,7 @@ class FileSamples:
             run has no record.
         stored: ``x`` before its normalisation by devices' own statistics; None without one.
         recordings: the name of each sample's recording, if the table has a column of them.
+        unscored: the labels that are no class of the model, or no number, → their samples, which have no known label.
     """
 
     file: Path
@@ -153,6 +154,7 @@ class FileSamples:
     parts: Sequence[str] | None = None
     stored: NDArray[Any] | None = None
     recordings: Sequence[str] | None = None
+    unscored: Mapping[str, int] = field(default_factory=dict)
 
 
 def within(path: Path) -> str:
@@ -164,43 +166,36 @@ def within(path: Path) -> str:
     return "/".join(path.parts[-2:])
 
 
-def class_numbers(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], str]) -> NDArray[np.int64]:
-    """Return the indices of class names, :data:`UNKNOWN` for empty ones; ``place``: index of a label → its place.
+def class_numbers(labels: Sequence[str], classes: Sequence[str]) -> tuple[NDArray[np.int64], Counter[str]]:
+    """Return the indices of class names, and the names that are no class; these and empty ones are :data:`UNKNOWN`.
 
-    Raises:
-        SettingError: a name is not a class of the model.
-
-    >>> class_numbers(["b", "", "a"], ("a", "b"), str)
-    array([ 1, -1,  0])
+    >>> class_numbers(["b", "", "a", "c"], ("a", "b"))
+    (array([ 1, -1,  0, -1]), Counter({'c': 1}))
     """
-    number = {name: i for i, name in enumerate(classes)} | {"": UNKNOWN}
-    odd = next((i for i, label in enumerate(labels) if label not in number), None)
-    if odd is not None:
-        raise SettingError(
-            f"{place(odd)}: '{labels[odd]}' is not a class of the model.{nearest(labels[odd], classes)} Its classes "
-            f"are {some(classes, 20)}. Leave unknown labels empty."
-        )
-    return np.array([number[label] for label in labels], np.int64)
+    number = {name: i for i, name in enumerate(classes)}
+    others = Counter(label for label in labels if label not in number and label.lower() not in NO_LABEL)
+    return np.array([number.get(label, UNKNOWN) for label in labels], np.int64), others
 
 
 Targets = NDArray[np.float32]
 
 
-def labels(sheet: Sheet, rows: NDArray[np.int64], targets: int, column: str) -> Targets:
-    """Return the labels of rows as numbers, float32 [n, T], NaN where a label is missing.
+def labels(sheet: Sheet, rows: NDArray[np.int64], targets: int, column: str) -> tuple[Targets, Counter[str]]:
+    """Return the labels of rows as numbers, float32 [n, T], NaN where there is none, and the texts that are no numbers.
 
     Raises:
-        SettingError: a label is not a number.
+        SettingError: the mark in a number seems to stand between thousands.
     """
     values = np.full((len(rows), targets), np.nan, np.float32)
     words = sheet.text.get("label")
     if words is None or targets != 1:  # tables have one label
-        return values
-    known = [i for i, row in enumerate(rows.tolist()) if words[row].strip().lower() not in NO_LABEL]
+        return values, Counter()
+    given = [words[row] for row in rows.tolist()]
+    others = Counter(word for word in given if word.strip().lower() not in NO_LABEL and not is_number(word))
+    known = [i for i, word in enumerate(given) if is_number(word)]
     if known:
-        place = [int(rows[i]) for i in known]
-        values[known] = numbers([words[row] for row in place], lambda i: sheet.place(place[i], column))
-    return values
+        values[known] = numbers([given[i] for i in known], lambda i: sheet.place(int(rows[known[i]]), column))
+    return values, others
 
 
 def rows_ahead(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedfloor.base.errors import nearest
 from fedfloor.base.names import alike, excerpt, misspelt, plain, toml_list
 from fedfloor.data.files.clocks import QUARTER
+from fedfloor.data.files.spellings import option
 from fedfloor.data.pace import RATES
 from fedfloor.park import peers
 from fedfloor.park.sites import SiteFacts, summaries
@@ -344,7 +345,7 @@ def _spellings(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
         who = [site for site in sites if other in site.classes]
         text = (
             f"{_named(who, 'has')} the class {other!r}, others {name!r}: they count as two. If they are the same, give "
-            "them the same name in all tables."
+            f"them the same name in all tables, or {option({other: name})}."
         )
         yield Disagreement("spelling", _of_sites(who), (name, other), text)
 

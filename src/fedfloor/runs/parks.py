@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from fedfloor.base.names import alike, count, excerpt, misspelt
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.own import load as load_own
+from fedfloor.data.files.spellings import option as spelt
 from fedfloor.data.ranges import values_beyond
 from fedfloor.data.reading import DeviceSplit
 from fedfloor.data.sources import load
@@ -74,9 +77,13 @@ def findings_of(park: Park) -> tuple[str, ...]:
 
 def _alike(data: Dataset) -> Iterator[str]:
     """Yield a sentence for each pair of classes or devices whose names differ only in capitals, blanks or marks."""
-    for noun, names in (("classes", data.classes), ("devices", data.owned.names)):
-        for other, name in alike(names):
-            yield f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name."
+    often = dict(zip(data.classes, np.bincount(data.y, minlength=len(data.classes)).tolist(), strict=False))
+    pairs = alike(sorted(data.classes, key=lambda name: -often[name]))  # the usual spelling comes first
+    for other, name in (sorted(pair, key=data.classes.index) for pair in pairs):
+        advice = f"give them the same name, or {spelt({text: usual for usual, text in pairs})}"
+        yield f"classes '{other}' and '{name}' count as two: if they are the same, {advice}."
+    for other, name in alike(data.owned.names):
+        yield f"devices '{other}' and '{name}' count as two: if they are the same, give them the same name."
 
 
 def _unjudged(park: Park) -> Iterator[str]:
@@ -93,7 +100,10 @@ def _misspelt(park: Park) -> Iterator[str]:
         counts = {name: sum(both) for name, both in class_counts(park).items()}
         for name, meant in misspelt(counts).items():
             many = count(counts[name], "sample")
-            yield f"class '{name}' has {many}: did you mean '{meant}'? If so, correct these labels; now it is a class."
+            yield (
+                f"class '{name}' has {many}: did you mean '{meant}'? If so, correct these labels, or "
+                f"{spelt({name: meant})}; now it is a class."
+            )
 
 
 def _beyond(park: Park) -> Iterator[str]:

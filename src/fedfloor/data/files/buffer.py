@@ -28,6 +28,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import labelled, normal_label
 from fedfloor.data.files.layout import LARGEST, coarse
 from fedfloor.data.files.sheet import Sheet
+from fedfloor.data.files.spellings import respelt
 from fedfloor.data.files.table import check_labels, of_entry, write
 from fedfloor.data.reading import Reading
 from fedfloor.tasks.reconstruction import Reconstruction
@@ -40,6 +41,7 @@ TYPES = {"fedfloor sensors 1": "<f4", FORMAT: "<f8"}  # format → the type of v
 MEANT = (
     "columns",
     "classes",
+    "spellings",
     "window",
     "missing",
     "split",
@@ -287,7 +289,7 @@ def _sheet(path: Path, recorded: BufferedRows, reading: Reading, rows: NDArray[n
     if unknown is not None:
         raise SettingError(f"{path}: no sensor '{unknown}'. Available: {', '.join(recorded.columns)}.")
     x = recorded.x[rows][:, [recorded.columns.index(name) for name in columns]].astype(np.float32)
-    text = {"label": [recorded.label[row] for row in rows.tolist()]}
+    text = {"label": respelt([recorded.label[row] for row in rows.tolist()], reading.spellings)}
     return Sheet(path, tuple(columns), x, rows + 1, text, recorded.time[rows], dated=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -140,6 +141,18 @@ def _check_recurring(labels: Sequence[str], where: str) -> None:
 
 def _number(text: str) -> float:
     return float(text.replace(",", ".", 1))
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a finite number, with a comma or a point as the decimal mark.
+
+    >>> [is_number(text) for text in ("29,5", "-3e2", "inf", "n.a.", "")]
+    [True, True, False, False, False]
+    """
+    try:
+        return math.isfinite(_number(text))
+    except ValueError:
+        return False
 
 
 def sorted_numbers(texts: Iterable[str]) -> list[float] | None:

@@ -21,6 +21,7 @@ from fedfloor.data.files.excerpt import head
 from fedfloor.data.files.layout import NoColumnError, UnlabelledError
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.sheet import Sheet, scan, settled
+from fedfloor.data.files.spellings import respelt
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, tell_grouped, write
 from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, dated, named, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading, dealt
@@ -240,7 +241,7 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
         both = zip(places, files, strict=True)
         naming = replace(naming, factory=any(a["device"] != b.folders[naming.place] for a, b in both))
     known = by_folder or all("label" in sheet.text for sheet in sheets)
-    label = _texts(sheets, places, "label") if reading.asked.labelled or known else None
+    label = respelt(_texts(sheets, places, "label"), reading.spellings) if reading.asked.labelled or known else None
     part = None
     if files[0].part is not None:
         part = np.repeat(np.array([file.part for file in files], np.int8), [len(sheet.line) for sheet in sheets])

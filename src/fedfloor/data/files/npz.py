@@ -31,6 +31,7 @@ from fedfloor.data.files.layout import LARGEST
 from fedfloor.data.files.packed import check_ratio
 from fedfloor.data.files.rows import check_columns
 from fedfloor.data.files.sheet import Sheet
+from fedfloor.data.files.spellings import respelt
 from fedfloor.data.files.table import of_entry, write
 from fedfloor.data.reading import Columns, Problem, Reading
 
@@ -160,7 +161,7 @@ RECIPE = "npz 7"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays with a value per sample
 KNOWN = ("x", *PER_SAMPLE, "classes", "sensors", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")
-IMAGES = ("classes", "split", "small", "sort", "task")
+IMAGES = ("classes", "spellings", "split", "small", "sort", "task")
 WINDOWS = (*IMAGES, "missing", "bins", "task")
 ROWS = (*WINDOWS, "window")
 Arrays = Mapping[str, NDArray[Any]]
@@ -392,7 +393,7 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
             )
             reading.refuse(Problem("measure", text))
         if y.dtype.kind not in "iu":
-            labels += texts(path, arrays, name)
+            labels += respelt(texts(path, arrays, name), reading.spellings)
             continue
         wrong = np.flatnonzero((y < 0) | ((y >= len(classes)) if classes else np.zeros(len(y), np.bool_)))
         if len(wrong):

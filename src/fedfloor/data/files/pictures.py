@@ -16,6 +16,7 @@ from fedfloor.base.errors import SettingError, require
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Images, Inputs
 from fedfloor.data.files.encode import classes_of, codes, natural_order, qualified
+from fedfloor.data.files.spellings import respelt
 from fedfloor.data.files.table import of_entry
 from fedfloor.data.files.tree import DataFile
 from fedfloor.data.reading import Reading
@@ -102,7 +103,7 @@ def _eight_bits(image: Image, name: str) -> Image:
 
 
 RECIPE = "pictures 2"
-MEANT = ("classes", "split", "small", "size", "layout", "test")
+MEANT = ("classes", "spellings", "split", "small", "size", "layout", "test")
 
 
 def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int, ask: Callable[[], None]) -> Dataset:
@@ -131,7 +132,7 @@ def _parse(files: Sequence[DataFile], reading: Reading, writer: Writer) -> Mappi
     factory = [file.folders[0] for file in files] if len(files[0].folders) == 3 else None
     pooled = len(files[0].folders) == 1  # label/file: pictures without a device
     device = qualified([files[0].name if pooled else file.folders[-2] for file in files], factory)
-    label = [file.folders[-1] for file in files]
+    label = respelt([file.folders[-1] for file in files], reading.spellings)
     classes = classes_of(label, reading.classes, lambda i: files[i].name, 1 if reading.whole else 2)
     devices = natural_order(device)
     owner = codes(device, devices)

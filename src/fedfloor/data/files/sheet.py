@@ -25,6 +25,7 @@ from fedfloor.data.files.marks import ungrouped
 from fedfloor.data.files.packed import BombError
 from fedfloor.data.files.quality import emptied
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
+from fedfloor.data.files.spellings import respelt
 from fedfloor.data.files.times import (
     NUMBERS,
     NUMERALS,
@@ -222,9 +223,11 @@ def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
         path, reading.encoding,
         lambda encoding: _scan(path, replace(reading, encoding=encoding), required, lenient=lenient),
     )  # fmt: skip
-    if reading.thousands is None or "label" not in sheet.text:
+    if "label" not in sheet.text or not (reading.thousands or reading.spellings):
         return sheet
-    labels = [ungrouped(text, reading.thousands, reading.decimal) for text in sheet.text["label"]]
+    labels = respelt(sheet.text["label"], reading.spellings)
+    if reading.thousands is not None:
+        labels = [ungrouped(text, reading.thousands, reading.decimal) for text in labels]
     return replace(sheet, text=sheet.text | {"label": labels})
 
 
