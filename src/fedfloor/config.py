@@ -92,7 +92,8 @@ def apply(document: Table, change: Change) -> None:
 def apply_all(document: Table, changes: Iterable[Change]) -> None:
     """Change keys of a document in place; another method whose model is a sum inherits no rounds of training.
 
-    Nor does it inherit the reconstruction error as headline, of which a chart has none.
+    Nor does it inherit the reconstruction error as headline, of which a chart has none. A network that is named
+    inherits no settings.
 
     >>> table = {"rounds": 604, "method": {"name": "boosting"}}
     >>> apply_all(table, ["method.name=ridge"]); table["rounds"]
@@ -101,6 +102,8 @@ def apply_all(document: Table, changes: Iterable[Change]) -> None:
     before = document.get("method")
     name = before.get("name") if isinstance(before, dict) else None
     given = [keys(_key(change)) for change in changes]
+    if ["model", "name"] in given and isinstance(document.get("model"), dict):
+        document["model"].pop("settings", None)
     for change in changes:
         apply(document, change)
     after = document.get("method")

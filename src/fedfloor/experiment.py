@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedfloor.base import outside
-from fedfloor.base.checking import settle
+from fedfloor.base.checking import recorded, settle
 from fedfloor.base.errors import SettingError, require
 from fedfloor.data.made.machines import Machines
 from fedfloor.data.made.procedural import Procedural
@@ -155,13 +155,16 @@ class ModelSettings:
     """The ``[model]`` table.
 
     Args:
-        name: the name of a network, or ``module:function`` of the user's code; in Python also the function or class.
+        name: the name of a network, or ``module:function`` of the user's code; in Python also the function or class,
+            or a ``functools.partial`` of it with settings.
         classifier: the path of the classifier layer; by default the last linear layer.
         init: the distribution of initial weights: ``default`` for that of PyTorch's layers or the network's code, or
             ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
         init_from: a run's folder or its ``model.safetensors`` with the initial model.
         keep: whether that model stays as it is, with its normalisation: a run of one round finds its thresholds, or the
             margins of its intervals, again. See :mod:`fedfloor.runs.keeping`.
+        settings: the settings of the user's own network, such as ``{ hidden = 64 }``: values of the arguments of its
+            function or class that follow the samples' shape and the number of classes.
     """
 
     name: str = "mlp-2nn"
@@ -170,18 +173,24 @@ class ModelSettings:
     init: Literal["default", "glorot"] = "default"
     init_from: str | None = None
     keep: bool = False
+    settings: Mapping[str, Any] | None = None
 
     if TYPE_CHECKING:  # a function or class is replaced by its name
 
         def __init__(
             self, name: str | Callable[..., Any] = ..., *, classifier: str | None = ...,
             init: Literal["default", "glorot"] = ..., init_from: str | None = ...,
-            keep: bool = ...,
+            keep: bool = ..., settings: Mapping[str, Any] | None = ...,
         ) -> None: ...  # fmt: skip
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", objects.code(self.name, "model.name"))
+        name, own = objects.network(self.name, "model.name")
+        object.__setattr__(self, "name", name)
+        if own:
+            object.__setattr__(self, "settings", {**own, **(self.settings or {})})
         settle(self, "model")
+        given = {key: recorded(setting, f"model.settings.{key}") for key, setting in (self.settings or {}).items()}
+        object.__setattr__(self, "settings", given or None)
         if self.init != "default" and self.init_from is not None:
             raise SettingError(
                 f"model.init = '{self.init}' draws initial weights, model.init_from = '{self.init_from}' reads them. "

@@ -7,11 +7,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-import numpy as np
-
 from fedfloor import config
 from fedfloor.api.wording import in_python
-from fedfloor.base.checking import toml_text
+from fedfloor.base.checking import native, toml_text
 from fedfloor.base.errors import SettingError, shown, unknown
 from fedfloor.data.files.conversions import FORMATS
 from fedfloor.data.files.rows import unpacked
@@ -78,19 +76,27 @@ def load(
         if name not in KEYS:
             raise unknown("argument", name, {*KEYS, "fraction", "method", "changes"})
     pairs = {KEYS[name]: value for name, value in settings.items()} | dict(changes or {})
-    pairs = {key: in_file(key, value) for key, value in pairs.items()}
-    experiment = read(source, pairs)
+    experiment = read(source, in_files(pairs))
     if method is not None:
         experiment = replace(experiment, method=method)
     return experiment if fraction is None else with_fraction(experiment, experiment.method.name, fraction)
 
 
+def in_files(pairs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys and values in which objects are names and tables of experiment files."""
+    values = dict[str, Any]()
+    for key, value in pairs.items():
+        if key == "model.name":
+            values[key], settings = objects.network(value, key)
+            values |= {"model.settings": settings} if settings else {}
+        else:
+            values[key] = in_file(key, value)
+    return values
+
+
 def in_file(key: str, value: Any) -> Any:
-    """Return objects as the names and tables of experiment files."""
-    if key == "model.name":
-        return objects.code(value, key)
-    if isinstance(value, np.generic):  # of a grid of settings
-        return value.item()
+    """Return an object as the name or table of experiment files."""
+    value = native(value)
     return objects.part(value, key) if key.rpartition(".")[2] in chosen.EXCHANGED else value
 
 

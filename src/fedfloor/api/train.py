@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedfloor.api.run import Run, announce, chosen_folder, run
+from fedfloor.api.source import in_files
 from fedfloor.api.wording import TABLE, in_python, worded
 from fedfloor.base.checking import plain
 from fedfloor.data import frames
@@ -24,7 +25,7 @@ from fedfloor.runs.ledger import Follow
 def train(
     data: Any, *, device: str | None = None, label: str | None = None, factory: str | None = None,
     time: str | None = None, task: str | None = None, name: str = "table", out: Path | str | None = None,
-    method: Any = None, rounds: int | None = None, seed: int | None = None, references: bool = True,
+    model: Any = None, method: Any = None, rounds: int | None = None, seed: int | None = None, references: bool = True,
     ranks: int | None = None, report: Follow | None = None, progress: bool | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Run:  # fmt: skip
@@ -44,6 +45,7 @@ def train(
             ``survival``.
         name: the name of the experiment and of the run's folder.
         out: the run's folder; by default ``runs/NAME``, or ``runs/NAME-2`` and so on if earlier runs are there.
+        model: a network by name, or a function or class of your own, as for :func:`~fedfloor.load`.
         method: a method by name or as an object.
         rounds: the number of rounds.
         seed: the seed of all random draws.
@@ -59,8 +61,10 @@ def train(
     pairs: dict[str, Any] = {f"data.columns.{role}": column for role, column in columns.items()}
     chosen, own = (None, {}) if method is None else objects.method(method)
     pairs |= {"data.task.kind": task, "rounds": rounds, "seed": seed, "method.name": chosen}
-    pairs |= {f'methods."{chosen}".{key}': setting for key, setting in own.items()} | dict(changes or {})
-    texts = [f"{key}={written(plain(value))}" for key, value in pairs.items() if value is not None]
+    pairs |= {f'methods."{chosen}".{key}': setting for key, setting in own.items()}
+    pairs |= {} if model is None else {"model.name": model}
+    given = in_files({key: value for key, value in (pairs | dict(changes or {})).items() if value is not None})
+    texts = [f"{key}={written(plain(value))}" for key, value in given.items()]
     folder = chosen_folder(out, name, resume=False)
     with TemporaryDirectory() as temporary:
         at = Path(temporary) / name

@@ -23,6 +23,7 @@ WORDS = {
 TABLE = "table.parquet"  # the file of a table in memory
 IN_MEMORY = re.compile(rf"(?<![\w/\\.-]){re.escape(TABLE)}\b")
 OPTION = re.compile(f"--({'|'.join(WORDS)})")
+RUN = re.compile(r"`fedfloor run (--[^`=]+)`")
 TASK = re.compile(r"--task (\w+)")
 SET = re.compile(
     r"""--set\ (?:'(?P<single>[^'=]+=[^']*)'|"(?P<double>[^"=]+=[^"]*)"|(?P<bare>[\w."]+=(?:[^\s,;:)]*[^\s,;:).])?))""",
@@ -35,12 +36,14 @@ def worded(text: str) -> str:
 
     >>> worded("Continue it with --resume, or give another folder with --out.")
     'Continue it with resume=True, or give another folder with out=….'
+    >>> worded("continue it nevertheless with `fedfloor run --resume --force`.")
+    'continue it nevertheless with resume=True, force=True.'
     >>> worded("such as --set data.columns.time=hour, or --set 'data.bins=[1, 2]'.")
     "such as changes={'data.columns.time': 'hour'}, or changes={'data.bins': [1, 2]}."
     >>> print(worded("table.parquet, row 2: --set 'data.decimal=,' --set 'data.thousands=.'."))
     the table, row 2: changes={'data.decimal': ',', 'data.thousands': '.'}.
     """
-    text = IN_MEMORY.sub("the table", text)
+    text = RUN.sub(lambda found: found[1].replace(" ", ", "), IN_MEMORY.sub("the table", text))
     text = TASK.sub(r"task='\1'", SET.sub(_change, text)).replace("} changes={", ", ")
     return OPTION.sub(lambda found: WORDS[found[1]], text)
 

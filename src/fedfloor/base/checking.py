@@ -162,20 +162,53 @@ def settle(settings: object, where: str) -> None:
     for field in dataclasses.fields(typing.cast(Any, settings)):
         given = getattr(settings, field.name)
         path = f"{where}.{field.name}".lstrip(".")
-        value = _converted(_native(given), types_of.get(field.name, Any), path)
+        value = _converted(native(given), types_of.get(field.name, Any), path)
         if value is not given:
             object.__setattr__(settings, field.name, value)
 
 
-def _native(value: Any) -> Any:
-    """Return numbers of NumPy and paths as Python's numbers and texts; other values unchanged."""
+def native(value: Any) -> Any:
+    """Return a value with numbers and arrays of NumPy as Python's numbers and lists, and paths as texts, at any depth.
+
+    >>> native({"lr": 0.1, "laps": range(2), "path": Path("a")})
+    {'lr': 0.1, 'laps': (0, 1), 'path': 'a'}
+    """
+    if value is None or type(value) in (bool, int, float, str):
+        return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, range):
         return tuple(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(native, value))
+    if type(value) is dict:
+        return {key: native(inner) for key, inner in value.items()}
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):  # NumPy's numbers, arrays and tensors
+        return value.tolist()
     if isinstance(value, numbers.Integral) and not isinstance(value, int):
         return int(value)
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, int | float) else value
+
+
+def recorded(value: Any, path: str) -> Any:
+    """Return a setting that is passed on to the user's code, as an experiment file has it, with lists for tuples.
+
+    Raises:
+        SettingError: a file cannot have it.
+
+    >>> recorded((64, 32), "model.settings.hidden")
+    [64, 32]
+    """
+    value = native(value)
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: recorded(inner, f"{path}.{key}") for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [recorded(inner, path) for inner in value]
+    if not isinstance(value, str | int | float):
+        allowed = "a number, a text, true or false, or a list of these, which a run can record"
+        raise SettingError(f"{path} = {shown(value)}: must be {allowed}.")
+    check_values(value, path)
+    return value
 
 
 def below(folder: Path, value: Any) -> Any:

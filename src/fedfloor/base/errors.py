@@ -142,6 +142,7 @@ def shown(got: object, most: int = SHOWN) -> str:
     ("'lenet'", '[1, 2]', 'true', 201)
     """
     text = str(got).lower() if isinstance(got, bool) else repr(got)  # as in TOML
+    text = " ".join(text.split()) if "\n" in text else text  # of arrays and networks
     return text if len(text) <= most else f"{text[:most]}…"
 
 

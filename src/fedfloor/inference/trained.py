@@ -175,10 +175,11 @@ class InputsHeader:
 
 @dataclass(frozen=True)
 class MadeHeader:
-    """``made`` of a model's header: the network's classifier and objective."""
+    """``made`` of a model's header: the network's classifier, objective and settings."""
 
     classifier: str | None = None
     objective: tuple[str, dict[str, Any]] = ("plain", {})
+    settings: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -343,14 +344,17 @@ def _levels(given: NormaliseHeader, unread: tuple[int, ...]) -> tuple[tuple[floa
 def _network(header: Header, task: Task, tensors: Mapping[str, Tensor], *, trusted: bool) -> Network:
     outputs = task.outputs(len(header.classes), task.targets, header.shape)
     adapt = adapting(task, objective(*header.made.objective))
+    made = partial(
+        assembled, header.model, header.shape, outputs, header.made.classifier, adapt, settings=header.made.settings
+    )
     if not trusted:  # first without memory, because a header may state any size
         with torch.device("meta"):
-            bare = assembled(header.model, header.shape, outputs, header.made.classifier, adapt)[0]
+            bare = made()[0]
         numbers = sum(parameter.numel() for parameter in bare.parameters())
         if numbers > (held := sum(tensor.numel() for tensor in tensors.values())):
             raise SettingError(f"it has {numbers} parameters, but the file {held}.")
     with torch.random.fork_rng(devices=[]):
-        return Network(*assembled(header.model, header.shape, outputs, header.made.classifier, adapt))
+        return Network(*made())
 
 
 def _raw(header: Header, network: Network, sensors: Sensors | None, task: Task, path: Path) -> RawNetwork:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate, pairwise
 from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from fedfloor.base.outside import loaded, located
 from fedfloor.models import classifier as classifiers
 from fedfloor.models.classifier import HALF, as_found, check
 from fedfloor.models.parcel import Parcel
+from fedfloor.models.settings import with_settings
 from fedfloor.models.zoo import NETWORKS, Builder, Shape, pool_first
 
 SEEDING = Lock()  # PyTorch's global generator, for the devices of a park that are threads of one process
@@ -28,6 +30,7 @@ NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalRes
 HEAD = ("head", "classifier")
 PARTS = ("all", *HEAD, "body", "norms", "nothing")
 BUT = "all but "  # prefix of a part's name for all but this part
+Given = Mapping[str, Any] | None  # settings of a network
 Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
 
 
@@ -277,7 +280,7 @@ def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
 
 def build(
     name: str, shape: Shape, classes: int, seed: int, classifier: str | None = None, adapt: Adapt | None = None,
-    init: str = "default",
+    init: str = "default", settings: Given = None,
 ) -> Network:  # fmt: skip
     """Build a network by name, with initial weights that depend on the seed alone.
 
@@ -293,6 +296,8 @@ def build(
             which adds an objective's head or gates.
         init: ``glorot`` replaces the initial weights of the network, but not those of parts added by ``adapt``; see
             :func:`glorot`.
+        settings: the values of further arguments of the user's own function; see
+            :func:`fedfloor.models.settings.with_settings`.
 
     >>> network = build("mlp-2nn", (1, 28, 28), 10, seed=0)
     >>> network.flat.numel(), network.classifier, network.classifier_parameters
@@ -300,10 +305,10 @@ def build(
     """
     with SEEDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "weights"))
-        return Network(*assembled(name, shape, classes, classifier, adapt, init))
+        return Network(*assembled(name, shape, classes, classifier, adapt, init, settings))
 
 
-def unseeded(name: str, shape: Shape, classes: int) -> str:
+def unseeded(name: str, shape: Shape, classes: int, settings: Given = None) -> str:
     """Return the reason why the initial weights of a user's own network do not follow the seed; "" if they do.
 
     The network is built twice from one seed, and once from another: equal seeds must give equal trained parameters, and
@@ -314,7 +319,7 @@ def unseeded(name: str, shape: Shape, classes: int) -> str:
     for seed in (0, 0, 1):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            module = plain(name, shape, classes)
+            module = plain(name, shape, classes, settings)
             kept = kept and torch.initial_seed() == seed
         numbers.append([parameter.detach() for parameter in module.parameters() if parameter.requires_grad])
     first, again, other = numbers
@@ -325,10 +330,11 @@ def unseeded(name: str, shape: Shape, classes: int) -> str:
 
 
 def assembled(
-    name: str, shape: Shape, classes: int, classifier: str | None, adapt: Adapt | None, init: str = "default"
-) -> tuple[nn.Module, str | None]:
+    name: str, shape: Shape, classes: int, classifier: str | None, adapt: Adapt | None, init: str = "default",
+    settings: Given = None,
+) -> tuple[nn.Module, str | None]:  # fmt: skip
     """Return the module of :func:`build`, with weights from PyTorch's global generator, and its classifier's path."""
-    module = plain(name, shape, classes)
+    module = plain(name, shape, classes, settings)
     if init == "glorot":
         glorot(name, module)
     if name in NETWORKS and isinstance(module, nn.Sequential):  # others may name layers by place
@@ -349,9 +355,9 @@ def _single(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
     return output.float()
 
 
-def plain(name: str, shape: Shape, classes: int) -> nn.Module:
+def plain(name: str, shape: Shape, classes: int, settings: Given = None) -> nn.Module:
     """Return a network as its builder returns it, with weights from PyTorch's global generator."""
-    make = builder(name)
+    make = builder(name, settings)
     try:
         if name in NETWORKS:  # first without memory; a user's own function may do more than build a network
             with torch.device("meta"):
@@ -390,13 +396,13 @@ def glorot(name: str, module: nn.Module) -> None:
             nn.init.zeros_(layer.bias)
 
 
-def builder(name: str) -> Builder:
-    """Return the function that builds a network, by the network's name."""
+def builder(name: str, settings: Given = None) -> Builder:
+    """Return the function that builds a network with settings, by the network's name."""
     if ":" in name:
-        return loaded(name, "model")  # type: ignore[no-any-return]
+        return with_settings(name, loaded(name, "model"), settings)
     if name not in NETWORKS:
         raise SettingError(f"model.name: {unknown('model', name, NETWORKS)}")
-    return NETWORKS[name]
+    return with_settings(name, NETWORKS[name], settings)
 
 
 def count(name: str, shape: Shape, classes: int) -> int:

@@ -166,7 +166,7 @@ def written(value: object) -> str:
     """
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{key} = {written(item)}' for key, item in value.items())} }}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"[{', '.join(map(written, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else str(value)
 

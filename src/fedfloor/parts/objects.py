@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -36,12 +37,32 @@ def code(value: Any, key: str) -> str:
         return value
     if not (isinstance(value, type) or inspect.isfunction(value)):
         raise SettingError(
-            f"{key} = {shown(value)}: must be a name, a class or a function, which makes a new network for each seed."
+            f"{key} = {shown(value)}: must be a name, or a class or function, which makes a new network for each seed; "
+            "with settings, functools.partial(Net, hidden=64)."
         )
     spec = name_of(value)
     if not SPEC.fullmatch(spec):
         raise SettingError(f"{key} = {shown(value)}: has no name that a run can record. Define it with def or class.")
     return spec
+
+
+def network(value: Any, key: str) -> tuple[str, Table]:
+    """Return ``module:name`` of a class or function, and its settings, those of a ``functools.partial``.
+
+    Raises:
+        SettingError: as of :func:`code`, or settings without their names.
+
+    >>> network(functools.partial(inspect.getdoc, hidden=64), "model.name"), network("lenet", "model.name")
+    (('inspect:getdoc', {'hidden': 64}), ('lenet', {}))
+    """
+    if not isinstance(value, functools.partial):
+        return code(value, key), {}
+    if value.args:
+        raise SettingError(
+            f"{key} = {shown(value)}: give settings of a network by their names, such as functools.partial(Net, "
+            "hidden=64); the samples' shape and the number of classes come before them."
+        )
+    return code(value.func, key), dict(value.keywords)
 
 
 def part(value: Any, key: str) -> Any:

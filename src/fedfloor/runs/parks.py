@@ -196,7 +196,9 @@ def network_of(experiment: Experiment, method: ConfiguredMethod, park: Park) -> 
     model = experiment.model
     data = park.dataset
     adapt = adapting(data.task, method.objective)
-    return models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt, model.init)
+    return models.build(
+        model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt, model.init, model.settings
+    )
 
 
 def packet_bytes(experiment: Experiment, park: Park) -> int:

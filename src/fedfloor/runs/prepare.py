@@ -78,7 +78,7 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool
     if not (heads[0] <= set(pairs) and heads[1] <= set(pairs.values())):
         pairs = {name: place for name, place in pairs.items() if name not in heads[0] and place not in heads[1]}
     with torch.random.fork_rng(devices=[]):  # the network without adaptations by an objective
-        bare = _shapes(plain(model.name, data.shape, data.outputs).state_dict())
+        bare = _shapes(plain(model.name, data.shape, data.outputs, model.settings).state_dict())
     wrong = []  # tensors without a match, or without valid numbers
     for name in (name for name in file if name not in heads[0] | set(pairs)):
         both = f"{file[name]} in the file, {whole.get(name)} in the network"
@@ -240,8 +240,9 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
     checks.figures_fit(experiment, park, orders.limits)
     if not live and where(experiment).device == "cpu":
         checks.memory_fits(experiment, park)
-    if ":" not in experiment.model.name:
-        builder(experiment.model.name)  # an unknown name is reported before errors of the folder
+    model = experiment.model
+    if ":" not in model.name:
+        builder(model.name, model.settings)  # an unknown name is reported before errors of the folder
     out = orders.out
     check_place(orders, live=live)
     if orders.replay is not None:
@@ -252,7 +253,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
     if not orders.resume:
         record(experiment, out, park, live=live)
         warn(experiment, label_skew(park))
-        if ":" in experiment.model.name:
+        if ":" in model.name:
             warn_unseeded(experiment, park.dataset)
 
 
@@ -290,13 +291,13 @@ def _document(experiment: Experiment, out: Path, park: Park, *, live: bool) -> s
 
 def warn_unseeded(experiment: Experiment, data: Dataset) -> None:
     """Warn if the initial weights of a user's own network do not follow the experiment's seed."""
-    name = experiment.model.name
+    model = experiment.model
     with one_thread():
-        reason = unseeded(name, data.shape, data.outputs)
+        reason = unseeded(model.name, data.shape, data.outputs, model.settings)
     if reason:
         log.warning(
             "model '%s': %s. Draw weights from PyTorch's global generator without seeding it. Weights read from a file "
-            "are equal on purpose.", name, reason,
+            "are equal on purpose.", model.name, reason,
         )  # fmt: skip
 
 

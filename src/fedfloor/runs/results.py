@@ -126,11 +126,14 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
         if devices:
             folder.write_json(out / FILE, {**own, "devices": devices})
     goal, settings = to_spec(experiment.configured.objective)
+    built: dict[str, Any] = {"classifier": experiment.model.classifier, "objective": [goal, settings]}
+    if experiment.model.settings is not None:
+        built["settings"] = experiment.model.settings
     about = {
         "format": FORMAT,
         "model": experiment.model.name,
         "classifier": engine.network.classifier,
-        "made": {"classifier": experiment.model.classifier, "objective": [goal, settings]},
+        "made": built,
         "round": made.round,
         "shape": list(data.shape),
         "classes": list(data.classes),
