@@ -85,7 +85,9 @@ def test_labels_that_are_no_class_are_answered_and_named_but_not_scored(command:
 
 
 def test_spellings_of_training_are_those_of_tables_to_predict(tmp_path: Path) -> None:
-    got = read(tmp_path, "temp,torque,label\n1,2,WORN\n1,2,ok\n", replace(ROWS, dialect={"spellings": {"WORN": "worn"}}))
+    got = read(
+        tmp_path, "temp,torque,label\n1,2,WORN\n1,2,ok\n", replace(ROWS, dialect={"spellings": {"WORN": "worn"}})
+    )
     assert (got.y.tolist(), got.unscored) == ([1, 0], {})
 
 

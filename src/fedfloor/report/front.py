@@ -17,7 +17,8 @@ from fedfloor.base.templates import render
 from fedfloor.report.groups import Compared, Group, contestants, groups
 from fedfloor.report.ledger import Place, RecordedRun, by_place
 from fedfloor.report.numbers import COSTS, amount, distance, listed, metric, plain
-from fedfloor.report.remarks import no_better
+from fedfloor.report.rare import decision_settings, rare_figures
+from fedfloor.report.remarks import baseline, no_better
 from fedfloor.report.story import leading
 from fedfloor.report.table import Row, cost, paired, seen_from, summary
 from fedfloor.report.words import beyond_chance, bin_nouns, lacking, one_draw
@@ -193,7 +194,10 @@ def model_tile(compared: Compared, best: Sequence[Group]) -> Tile:
     if row["low"] is not None:
         ends = f"95\u00a0%: {plain(headline, row['low'])} to {plain(headline, row['high'])}, over {row['over']}"
     name = f"{headline.name} of {best[0].label.shown}"
-    return Tile("Best model", metric(headline, row[headline.key]), (name, ends))
+    value = metric(headline, row[headline.key])
+    if rare := rare_figures(compared, best[0]):  # on which the accuracy hardly depends
+        return Tile("Best model", rare[0], (rare[1], f"{name}: {value}; {ends}", baseline(compared)))
+    return Tile("Best model", value, (name, ends))
 
 
 def gain_tile(compared: Compared, best: Sequence[Group], local: Sequence[Group], pair: Row | None) -> Tile:
@@ -295,6 +299,9 @@ def steps(compared: Compared, best: Sequence[Group], local: Sequence[Group]) -> 
     if any(len(group.runs) == 1 and group.runs[0].seeded for group in rivals):
         found.append(NextStep("Repeat with three seeds", compare_command(compared, SEEDS, present)))
     run = (best[0] if best else rivals[0]).runs[0]
+    if best and (decide := decision_settings(compared, best[0])):
+        command = f"fedfloor run {shown(run.folder)}/experiment.toml {decide[1]} --out runs/decided"
+        found.append(NextStep(f"Decide for '{decide[0]}' by a threshold, as it is rare", command))
     if not any(line.priced for line in run.rounds):
         found.append(NextStep("Price the rounds on a network", cost_tile([Group(rivals[0].label, (run,))]).command))
     if best:

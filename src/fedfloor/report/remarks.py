@@ -12,11 +12,10 @@ from fedfloor.base.names import count
 from fedfloor.report import recalibrated
 from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, values
-from fedfloor.report.ledger import RecordedRound, RecordedRun, summed
+from fedfloor.report.ledger import RecordedRound, RecordedRun
 from fedfloor.report.numbers import listed, metric
-from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, Predictions, Ranking, recalls
+from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
 
-RARE = 0.1  # share of the test samples below which a class hardly affects the accuracy, if classes are few
 MOST = 4  # most methods named one by one
 SMOOTH = 3  # evaluations in a median, as one bad round is not a trend
 RISE = 1.1  # ratio to the lowest loss
@@ -29,39 +28,6 @@ def remarks(compared: Compared) -> list[str]:
     last = (rising(compared), unconverged(compared), other_seeds(compared))
     every = (recalibrated.words(compared), attacked(compared), *own, *last)
     return [text for text in every if text]
-
-
-def rarest(compared: Compared) -> str:
-    """Return a text on the rare classes that models judged by their accuracy find; "" without a rare class."""
-    known = [group for group in compared if group.finals][:MOST]
-    finals = [final for group in known for final in group.finals]
-    if compared.task != CLASSES or compared.headline != ACCURACY or len({final.classes for final in finals}) != 1:
-        return ""
-    tables = {group.label.shown: np.array(summed(group.finals)) for group in known}
-    first = np.array(finals[0].confusion)
-    classes = finals[0].classes
-    tested = first.sum(axis=1)
-    if tested.sum() > known[0].runs[0].park.test_samples:  # by several devices' models
-        return ""
-    rare = np.flatnonzero((tested > 0) & (tested < min(RARE, 0.5 / len(classes)) * tested.sum()))
-    if len(rare) > 1:
-        means = [f"{metric(ACCURACY, float(np.nanmean(recalls(table))))} with {name}" for name, table in tables.items()]
-        return (
-            f"{len(rare)} classes are rare in the test samples, and the accuracy hardly depends on them: the mean of "
-            f"all classes' recalls (balanced accuracy) is {listed(means)}."
-        )
-    if not len(rare):
-        return ""
-    (c,) = rare.tolist()
-    parts = []
-    for name, table in tables.items():
-        alarms = count(int(table[:, c].sum() - table[c, c]), "false alarm")
-        parts.append(f"{name}: {table[c, c]:,} of {table[c].sum():,} found, with {alarms}")
-    seeds = "; sums over seeds" if any(len(group.finals) > 1 for group in known) else ""
-    return (
-        f"'{classes[c]}' is rare ({100 * tested[c] / tested.sum():.2g} % of the test samples{seeds}), and the accuracy "
-        f"hardly depends on it: {'; '.join(parts)}."
-    )
 
 
 def attacked(compared: Compared) -> str:

@@ -18,7 +18,8 @@ from fedfloor.report.groups import Compared, Group, contestants, display_name
 from fedfloor.report.ledger import by_place
 from fedfloor.report.notes import diverged, exact, failed, lost, private, reported, returned, unfinished, untrained
 from fedfloor.report.numbers import COSTS, amount, distance, listed, metric
-from fedfloor.report.remarks import rarest, remarks
+from fedfloor.report.rare import rarest
+from fedfloor.report.remarks import remarks
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
 from fedfloor.report.traffic import traffic
 from fedfloor.report.words import CHANCE
