@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fedfloor import config
-from fedfloor.api.source import load
+from fedfloor.api.source import Changes, load
 from fedfloor.api.wording import in_python
 from fedfloor.base.errors import SettingError
 from fedfloor.data.files import expanded
@@ -20,9 +19,11 @@ from fedfloor.experiment import Experiment
 from fedfloor.runs import asking
 from fedfloor.runs.asking import Asked
 
+Asking = Annotated[Experiment | Path | str, "a table, a folder of tables, an experiment file, or a name"]
+
 
 @in_python
-def ask(source: Experiment | Path | str, *, changes: Mapping[str, Any] | None = None) -> Asked:
+def ask(source: Asking, *, changes: Changes | None = None) -> Asked:
     """Ask before training whether all sites measure the same thing, as ``fedfloor ask`` does.
 
     Args:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 
 from fedfloor.api import tables
-from fedfloor.api.methods import Methods, with_methods
+from fedfloor.api.methods import Methods, Seeds, with_methods
 from fedfloor.api.progress import Bars, bars
-from fedfloor.api.run import Run, announce, chosen_folder, processes
-from fedfloor.api.source import Settings, load
+from fedfloor.api.run import Run, Stop, announce, chosen_folder, processes
+from fedfloor.api.source import Changes, Settings, Source, load
 from fedfloor.api.wording import in_python, worded
-from fedfloor.base.errors import SettingError, shown
-from fedfloor.experiment import Experiment
 from fedfloor.report import ledger as reading
 from fedfloor.report import page
 from fedfloor.report.groups import curve, display_name, groups
@@ -127,10 +125,10 @@ class Comparison:
 
 @in_python
 def compare(
-    source: Experiment | Path | str, methods: Methods = None, seeds: Sequence[int] = (0,),
+    source: Source, methods: Methods = None, seeds: Seeds = (0,),
     out: Path | str | None = None, *, references: bool = False, ranks: int | None = None, resume: bool = False,
-    limits: Limits | None = None, report: Report | None = None, progress: bool | None = None,
-    changes: Mapping[str, Any] | None = None, **settings: Unpack[Settings],
+    limits: Stop | None = None, report: Report | None = None, progress: bool | None = None,
+    changes: Changes | None = None, **settings: Unpack[Settings],
 ) -> Comparison:  # fmt: skip
     """Run an experiment with several methods and seeds under equal conditions.
 
@@ -160,8 +158,6 @@ def compare(
     fraction = settings.pop("fraction", None)
     experiment = load(source, changes=changes, **settings)
     experiment, names = with_methods(experiment, methods, fraction)
-    if not isinstance(seeds, Iterable):
-        raise SettingError(f"seeds = {shown(seeds)}: must be several numbers, such as range(3) or [0, 1].", key="seeds")
     seeds = list(seeds)
     folder = chosen_folder(out, f"{experiment.name}-compare", resume=resume)
     work = planned(experiment, names, seeds, folder, limits or Limits(), every=references)
@@ -178,6 +174,7 @@ def compare(
     return Comparison(folder, tuple(ends), "finished" if whole else "interrupted", gone)
 
 
+@in_python
 def load_comparison(folder: Path | str) -> Comparison:
     """Return the comparison in a folder, with all of its runs that have finished a round.
 
@@ -211,9 +208,14 @@ def followed(
     return follow
 
 
-def write_report(
-    runs: Run | Comparison | Path | str | Iterable[Run | Comparison | Path | str], out: Path | str | None = None
-) -> Path:  # fmt: skip
+Runs = Annotated[
+    Run | Comparison | Path | str | Iterable[Run | Comparison | Path | str],
+    "a run, a comparison, a folder, or a list of these",
+]
+
+
+@in_python
+def write_report(runs: Runs, out: Path | str | None = None) -> Path:
     """Write the report of one or several runs as a self-contained page and return its path.
 
     Args:
@@ -227,7 +229,7 @@ def write_report(
     return page.write(folders, Path(out) if out is not None else folders[0] / "report.html")
 
 
-def folders_of(runs: Run | Comparison | Path | str | Iterable[Run | Comparison | Path | str]) -> list[Path]:
+def folders_of(runs: Runs) -> list[Path]:
     """Return the folders of runs, comparisons and paths."""
     several = [runs] if isinstance(runs, Run | Comparison | Path | str) else list(runs)
     return [item.folder if isinstance(item, Run | Comparison) else Path(item) for item in several]

@@ -22,6 +22,7 @@ import torch
 
 from fedfloor import config
 from fedfloor.api.run import Run, carried_out
+from fedfloor.api.wording import in_python
 from fedfloor.base import regular
 from fedfloor.base.chance import generator
 from fedfloor.base.errors import FedfloorError, RunError, SettingError
@@ -217,6 +218,7 @@ CHECKS: dict[str, Callable[[Contract], None]] = {
 }
 
 
+@in_python
 def check_method(method: Any, changes: Sequence[str] | Mapping[str, Any] = ()) -> list[Check]:
     """Test the contract of a method on small parks, about a minute, and return the checks if it keeps all of them.
 

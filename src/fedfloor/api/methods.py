@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from fedfloor.api.source import with_fraction
 from fedfloor.experiment import Experiment, MethodSettings
@@ -13,7 +13,8 @@ from fedfloor.methods.chosen import EXCHANGED
 from fedfloor.parts import objects
 from fedfloor.parts.named import written
 
-Methods = Sequence[Any] | Mapping[str, Any] | None
+Methods = Any  # a sequence of names and objects, a dictionary, or one of them; None: the experiment's own
+Seeds = Annotated[Sequence[int], "several whole numbers, such as range(3) or [0, 1]"]
 
 
 def with_methods(experiment: Experiment, methods: Methods, fraction: float | None) -> tuple[Experiment, list[str]]:

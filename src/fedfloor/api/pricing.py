@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 
 from fedfloor import config
 from fedfloor.api import tables
-from fedfloor.api.comparison import Comparison, folders_of, load_comparison
+from fedfloor.api.comparison import Comparison, Runs, folders_of, load_comparison
 from fedfloor.api.methods import Methods, with_methods
-from fedfloor.api.run import Run
-from fedfloor.api.source import Settings, load
+from fedfloor.api.source import Changes, Settings, Source, load
 from fedfloor.api.wording import in_python
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import NUMBERED, Names, count
@@ -87,8 +86,8 @@ def _written(value: Any) -> str:
 
 @in_python
 def price(
-    source: Experiment | Path | str, methods: Methods = None, *, first: int | None = None,
-    changes: Mapping[str, Any] | None = None, **settings: Unpack[Settings],
+    source: Source, methods: Methods = None, *, first: int | None = None,
+    changes: Changes | None = None, **settings: Unpack[Settings],
 ) -> Prices:  # fmt: skip
     """Price an experiment's rounds in seconds, bytes and joules, without training, as ``fedfloor price`` does.
 
@@ -261,7 +260,7 @@ def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
 
 @in_python
 def reprice(
-    runs: Run | Comparison | Path | str | Sequence[Run | Path | str], network: str, out: Path | str
+    runs: Runs, network: Annotated[Path | str, "the name of a network, or its TOML file"], out: Path | str
 ) -> Comparison:  # fmt: skip
     """Write copies of finished runs whose ledgers have the prices of another network, and return them.
 
@@ -277,7 +276,7 @@ def reprice(
         SettingError: no runs, an unknown network, a file in ``out``, or a plan that depends on training. Nothing is
             written then.
     """
-    copied(folders_of(runs), network, Path(out))
+    copied(folders_of(runs), str(network), Path(out))
     return load_comparison(out)
 
 

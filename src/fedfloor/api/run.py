@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from fedfloor import config
 from fedfloor.api.drawing import PlanDrawing
 from fedfloor.api.model import TrainedModel
 from fedfloor.api.progress import bars
-from fedfloor.api.source import Settings, load
+from fedfloor.api.source import Changes, Settings, Source, load
 from fedfloor.api.tables import pandas
 from fedfloor.api.wording import in_python, worded
 from fedfloor.base import regular
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Stop = Annotated[Limits, "conditions for an early stop, such as fedfloor.Limits(stop_after=5)"]
 WIDTH, HEIGHT = 460, 210
 # margins of the curve
 LEFT = 46
@@ -328,9 +329,9 @@ def processes(experiment: Experiment, ranks: int | None) -> int:
 
 @in_python
 def run(
-    source: Experiment | Path | str, out: Path | str | None = None, *, references: bool = False,
-    ranks: int | None = None, resume: bool = False, force: bool = False, limits: Limits | None = None,
-    report: Follow | None = None, progress: bool | None = None, changes: Mapping[str, Any] | None = None,
+    source: Source, out: Path | str | None = None, *, references: bool = False,
+    ranks: int | None = None, resume: bool = False, force: bool = False, limits: Stop | None = None,
+    report: Follow | None = None, progress: bool | None = None, changes: Changes | None = None,
     **settings: Unpack[Settings],
 ) -> Run:  # fmt: skip
     """Run an experiment and return its run.

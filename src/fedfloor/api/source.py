@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from fedfloor import config
 from fedfloor.api.wording import in_python
 from fedfloor.base.checking import native, toml_text
-from fedfloor.base.errors import SettingError, shown, unknown
+from fedfloor.base.errors import SettingError, unknown
 from fedfloor.data.files.conversions import FORMATS
 from fedfloor.data.files.rows import unpacked
 from fedfloor.data.sources import SOURCES
@@ -27,6 +27,15 @@ KEYS = {  # names of arguments → keys of experiment files
     "factories": "park.factories", "model": "model.name", "epochs": "work.epochs", "batch_size": "work.batch_size",
     "lr": "work.lr", "network": "network.profile",
 }  # fmt: skip
+
+Source = Annotated[
+    Experiment | Path | str,
+    "an experiment, the path of its file, or a name. A table of machines is for fedfloor.train; arrays are saved by "
+    "numpy.savez, and read by DataSettings(path='….npz')",
+]
+Changes = Annotated[
+    Mapping[str, Any], 'a dictionary of keys of the experiment file and their values, such as {"evaluate.every": 5}'
+]
 
 
 class Settings(TypedDict, total=False):
@@ -52,9 +61,7 @@ class Settings(TypedDict, total=False):
 
 
 @in_python
-def load(
-    source: Experiment | Path | str, *, changes: Mapping[str, Any] | None = None, **settings: Any
-) -> Experiment:  # fmt: skip
+def load(source: Source, *, changes: Changes | None = None, **settings: Any) -> Experiment:
     """Return an experiment from a file, a bundled name, a data set's name, or another experiment.
 
     >>> load("mnist", partition=Dirichlet(0.1), devices=20, method="fedsr").data.partition.alpha
@@ -113,14 +120,8 @@ def read(source: Experiment | Path | str, pairs: Mapping[str, Any]) -> Experimen
         document = toml_text(config.brief(source), "the experiment")
     elif isinstance(source, str) and source in SOURCES and source not in bundled() and not Path(source).is_file():
         document = {"name": source, "data": {"name": source}, "work": {"short_batches": True}}
-    elif isinstance(source, str | Path):
-        return config.read(experiment_file(str(source), more=SOURCES), tuple(pairs.items()))
     else:
-        raise SettingError(
-            f"source {shown(source)}: must be an experiment, the path of its file, or a name. A table of machines is "
-            "for fedfloor.train; arrays are saved by numpy.savez, and read by DataSettings(path='….npz').",
-            key="source",
-        )
+        return config.read(experiment_file(str(source), more=SOURCES), tuple(pairs.items()))
     config.apply_all(document, tuple(pairs.items()))
     return config.from_table(document)
 

@@ -11,10 +11,10 @@ from typing import Any, Unpack
 
 from fedfloor.api import tables
 from fedfloor.api.comparison import followed
-from fedfloor.api.methods import Methods, with_methods
+from fedfloor.api.methods import Methods, Seeds, with_methods
 from fedfloor.api.progress import bars
-from fedfloor.api.run import announce, chosen_folder, processes
-from fedfloor.api.source import Settings, in_file, load
+from fedfloor.api.run import Stop, announce, chosen_folder, processes
+from fedfloor.api.source import Changes, Settings, Source, in_file, load
 from fedfloor.api.wording import in_python
 from fedfloor.base.checking import plain
 from fedfloor.base.errors import DivergedError, SettingError
@@ -124,10 +124,10 @@ def _written(value: Any) -> str:
 
 @in_python
 def sweep(
-    source: Experiment | Path | str, methods: Methods = None, grid: Mapping[str, Sequence[Any]] | None = None,
-    seeds: Sequence[int] = (0,), out: Path | str | None = None, *, trials: int | None = None,
-    ranks: int | None = None, resume: bool = False, limits: Limits | None = None, progress: bool | None = None,
-    changes: Mapping[str, Any] | None = None, **settings: Unpack[Settings],
+    source: Source, methods: Methods = None, grid: Mapping[str, Any] | None = None,
+    seeds: Seeds = (0,), out: Path | str | None = None, *, trials: int | None = None,
+    ranks: int | None = None, resume: bool = False, limits: Stop | None = None, progress: bool | None = None,
+    changes: Changes | None = None, **settings: Unpack[Settings],
 ) -> Swept:  # fmt: skip
     """Search each method's best settings on validation data, with the same number of trials for each method.
 

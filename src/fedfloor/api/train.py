@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedfloor.api.run import Run, announce, chosen_folder, run
-from fedfloor.api.source import in_files
+from fedfloor.api.source import Changes, in_files
 from fedfloor.api.wording import TABLE, in_python, worded
 from fedfloor.base.checking import plain
+from fedfloor.base.errors import SettingError, shown
 from fedfloor.data import frames
 from fedfloor.drafting.draft import draft
 from fedfloor.parts import objects
@@ -27,7 +27,7 @@ def train(
     time: str | None = None, task: str | None = None, name: str = "table", out: Path | str | None = None,
     model: Any = None, method: Any = None, rounds: int | None = None, seed: int | None = None, references: bool = True,
     ranks: int | None = None, report: Follow | None = None, progress: bool | None = None,
-    changes: Mapping[str, Any] | None = None,
+    changes: Changes | None = None,
 ) -> Run:  # fmt: skip
     """Train a model on a table with rows of several devices, and compare it with training alone and on pooled data.
 
@@ -57,6 +57,13 @@ def train(
         SettingError: a mistake or an ambiguity in the data; the message names the column and the setting to add.
         RunError: the run failed.
     """
+    framed = frames.is_frame(data)
+    if not framed and not isinstance(data, Path | str):
+        raise SettingError(
+            f"data = {shown(data)}: must be a table, such as a DataFrame or a dictionary of arrays by name, or the "
+            "path of one.",
+            key="data",
+        )
     columns = {"device": device, "label": label, "factory": factory, "time": time}
     pairs: dict[str, Any] = {f"data.columns.{role}": column for role, column in columns.items()}
     chosen, own = (None, {}) if method is None else objects.method(method)
@@ -69,7 +76,6 @@ def train(
     with TemporaryDirectory() as temporary:
         at = Path(temporary) / name
         at.mkdir()
-        framed = frames.is_frame(data)
         if framed:
             frames.write(data, at / TABLE)
         source = at / TABLE if framed else Path(data)

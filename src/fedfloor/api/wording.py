@@ -10,6 +10,7 @@ from copy import copy
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from fedfloor.api.door import admitted
 from fedfloor.base.errors import FedfloorError
 from fedfloor.config import value
 
@@ -56,13 +57,14 @@ def _change(found: re.Match[str]) -> str:
 
 
 def in_python(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a public function whose errors and notes name its arguments."""
+    """Return a public function that checks its arguments, and whose errors and notes name them."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
+            given = admitted(function, args, kwargs)
             with _notes_worded():
-                return function(*args, **kwargs)
+                return function(*given.args, **given.kwargs)
         except FedfloorError as error:
             error.args = (worded(str(error)), *error.args[1:])
             raise

@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from fedfloor.base.checking import native
 from fedfloor.base.errors import SettingError, shown
 from fedfloor.base.outside import SPEC, name_of
 from fedfloor.parts.attacks import ATTACKS
@@ -73,6 +74,7 @@ def part(value: Any, key: str) -> Any:
     Raises:
         SettingError: the object is not a dataclass, whose fields are its settings.
     """
+    value = native(value)
     if value is None or isinstance(value, str | float | int | Mapping):
         return value
     if isinstance(value, list | tuple):
@@ -113,7 +115,7 @@ def changed(value: Any) -> Table:
     """Return the fields of a dataclass that differ from their defaults; ``work`` as a table."""
     table = {}
     for field in dataclasses.fields(value):
-        given = getattr(value, field.name)
+        given = native(getattr(value, field.name))
         usual = field.default
         if field.default_factory is not dataclasses.MISSING:
             usual = field.default_factory()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedfloor.base.checking import settle
 from fedfloor.base.errors import require
 from fedfloor.tasks.figures import Figure, named
 
@@ -45,6 +46,7 @@ class Limits:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
+        settle(self, "limits")
         last = self.stop_after
         require(last is None or last >= 1, "stop after (--stop-after)", last, "a whole number of at least 1")
         for name, target in self.targets.items():
