@@ -25,7 +25,7 @@ from fedfloor.drafting.readable import ignored
 from fedfloor.drafting.sketch import Proposal
 from fedfloor.drafting.training import network_of
 from fedfloor.tasks.classification import CLASSIFICATION
-from fedfloor.tasks.figures import FALSE_ALARMS, RECONSTRUCTION_ERROR
+from fedfloor.tasks.figures import FALSE_ALARMS, MISSED, RECONSTRUCTION_ERROR
 from fedfloor.tasks.reconstruction import Reconstruction
 
 KEEPING = "to keep them"
@@ -56,13 +56,20 @@ def on_tails(dataset: Dataset, *, detects: bool) -> list[str]:
 
 
 def headline(document: Mapping[str, Any], dataset: Dataset) -> Proposal:
-    """Decide on a headline metric without labels if no test sample is an anomaly, unless given.
+    """Decide on a headline metric if test samples are all normal, or all anomalies, unless given.
 
-    It is the reconstruction error, or for charts, which have none, the share of alarms.
+    It is the reconstruction error, or for charts, which have none, the share of alarms; of anomalies that of missed
+    ones.
     """
     tested = np.count_nonzero(np.bincount(dataset.y_test))
     if not isinstance(dataset.task, Reconstruction) or tested > 1 or "headline" in document.get("evaluate", {}):
         return Proposal()
+    if dataset.y_test.any():
+        note = (
+            f"each test sample is an anomaly: the headline metric is the share of {MISSED} ones, as AUROC, precision "
+            "and false alarms need test samples of normal operation, too: add their rows, labelled as normal"
+        )
+        return Proposal({"evaluate.headline": MISSED}, [note])
     charts = config.is_exact(document.get("method", {}).get("name"))
     metric = "share of false alarms, if all samples are normal" if charts else "reconstruction error"
     note = (

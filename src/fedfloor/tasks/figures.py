@@ -296,6 +296,7 @@ ODD = ("reconstruction",)
 LASTING = ("survival",)
 RECONSTRUCTION_ERROR = "reconstruction error"
 FALSE_ALARMS = "false alarms"
+MISSED = "missed"
 KINDS = (
     Kind("accuracy", _accuracy, column="accuracy"),
     Kind("loss", lambda tested, _: tested.loss, unit="nats", better="lower", column="loss"),
@@ -309,7 +310,7 @@ KINDS = (
     Kind("VUS-PR", _of_detection(detection.vus_pr), tasks=ODD),
     Kind("anomaly F1", _of_detection(detection.f1), tasks=ODD),
     Kind(FALSE_ALARMS, _of_detection(detection.false_alarms), better="lower", tasks=ODD),
-    Kind("missed", _of_detection(detection.missed), better="lower", tasks=ODD),
+    Kind(MISSED, _of_detection(detection.missed), better="lower", tasks=ODD),
     Kind("NAB", _of_detection(detection.nab), unit="points", tasks=ODD),
     Kind(RECONSTRUCTION_ERROR, lambda tested, _: tested.loss, unit="variances", better="lower", tasks=ODD),
     Kind("MASE", _of_errors(mase), unit="naive errors", better="lower", tasks=("forecasting",)),

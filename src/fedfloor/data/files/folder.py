@@ -14,9 +14,9 @@ import numpy as np
 from fedfloor.base.errors import SettingError
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files import conversions, expanded, pictures
+from fedfloor.data.files import conversions, evaluated, expanded, pictures
 from fedfloor.data.files.categories import describe, encoded, listed
-from fedfloor.data.files.encode import finished, labelled, natural_order, normal_label, qualified
+from fedfloor.data.files.encode import finished, labelled, natural_order, qualified
 from fedfloor.data.files.excerpt import head
 from fedfloor.data.files.layout import NoColumnError, UnlabelledError
 from fedfloor.data.files.pictures import SUFFIXES
@@ -25,7 +25,6 @@ from fedfloor.data.files.spellings import respelt
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, tell_grouped, write
 from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, dated, named, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading, dealt
-from fedfloor.tasks.reconstruction import Reconstruction
 
 log = logging.getLogger(__name__)
 
@@ -211,13 +210,13 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
     columns = reading.device == "column"
     required = _required(depth, reading)
     try:
-        scanned = [_read(file, own_columns, required) for file, own_columns in _readings(files, reading)]
+        readings = evaluated.readings([file.path for file in files], reading)
+        scanned = [_read(file, own_columns, required) for file, own_columns in zip(files, readings, strict=True)]
     except SettingError:
         if not (others := _different_kinds(files, reading)):
             raise
         raise SettingError(others, key="different-tables") from None
-    if isinstance(reading.asked, Reconstruction):
-        scanned = _normal_without_label(scanned, reading)
+    scanned = evaluated.normal_without_label(scanned, reading)
     tell_grouped(scanned, reading)
     sheets, running = finished(settled(scanned, reading, [file.folders for file in files]), reading)
     sheets, reading = labelled(sheets, reading)
@@ -261,39 +260,6 @@ def _required(depth: int, reading: Reading) -> tuple[str, ...]:
         named = ("device",) if reading.device == "column" and reading.columns.device else ()
         roles = ("label", *named, *(("factory",) if reading.factory == "column" else ()))
     return tuple(role for role in roles if role != "label" or reading.labelled)
-
-
-def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFile, Reading]]:
-    """Return each table with its reading; ignored columns and labels only for evaluation may be missing."""
-    columns = reading.columns
-    optional = {columns.label, *columns.ignore} - {""}
-    if reading.asked.labelled or reading.header is not None or not optional:
-        return [(file, reading) for file in files]
-    form = reading.dialect() | {"decimal": reading.decimal}
-    lacking = [optional - {*head(file.path, 1, form).names} for file in files]
-    everywhere = set[str].intersection(*lacking)
-    lacking = [names - everywhere for names in lacking]  # a name that occurs in no table is a mistake
-
-    def own(names: set[str]) -> Reading:
-        label = "" if columns.label in names else columns.label
-        ignore = tuple(name for name in columns.ignore if name not in names)
-        return replace(reading, columns=replace(columns, label=label, ignore=ignore))
-
-    return [(file, own(names) if names else reading) for file, names in zip(files, lacking, strict=True)]
-
-
-def _normal_without_label(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
-    """Return tables with the label of normal operation where a label is missing, if other tables have labels."""
-    labels = sorted({text for sheet in sheets for text in sheet.text.get("label", ())})
-    if not labels:
-        return [*sheets]
-    normal = normal_label(labels, reading.asked)
-    filled = []
-    for sheet in sheets:
-        if "label" not in sheet.text:
-            log.info("%s: no column '%s': all rows count as normal.", sheet.title, reading.columns.label)
-        filled.append(replace(sheet, text={"label": [normal] * len(sheet.line)} | sheet.text))
-    return filled
 
 
 def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:

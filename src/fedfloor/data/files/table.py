@@ -30,6 +30,7 @@ from fedfloor.data.files.encode import (
     natural_order,
     numbers,
 )
+from fedfloor.data.files.evaluated import normal_without_label, readings
 from fedfloor.data.files.excerpt import head
 from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.marks import grouped, grouped_hint
@@ -127,7 +128,10 @@ def of_entry(
 def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[str, Any]:
     label = ("label",) if reading.labelled else ()
     required = label if reading.whole or not reading.columns.device else ("device", *label)
-    sheets = settled([scan(path, reading, required=required) for path in paths], reading)
+    normal, *_ = readings(paths, reading)  # only of a detector: rows for testing need their labels
+    both = [*zip(paths, (normal, reading), strict=False)]
+    scanned = normal_without_label([scan(path, own, required=required) for path, own in both], reading)
+    sheets = settled(scanned, reading)
     tell_grouped(sheets, reading)
     sheets, running = finished(sheets, reading)
     sheets, reading = labelled(sheets, reading)
