@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from test_deploy_faults import model
 
 from fedfloor import config
 from fedfloor.base.ranges import RefusedError
+from fedfloor.deploy.device_sum import DeviceSum, OpenSum
 from fedfloor.deploy.message import Message
+from fedfloor.deploy.record import RevealRecord
+from fedfloor.deploy.revealed_sums import RevealedSums
 from fedfloor.engine.summing import GroupSum, SecureAggregation
 from fedfloor.methods.catalog import EXACT
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.parts import fitting
-from live_park import Live, experiment, live
+from fedfloor.parts.mixing.mix import BySamples
+from fedfloor.parts.protection import masking
+from fedfloor.parts.travel.codecs import SecureSum
+from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
+from live_park import Live, experiment, figures, live, simulated
 from refusals import refused
 
 DEVICES = 9
@@ -26,14 +36,17 @@ ROWS = 24
 SENSORS = 3
 
 
-def rows(k: int) -> np.ndarray:
+def rows(k: int, level: float = FAR) -> np.ndarray:
     """Return the rows of a device."""
-    return FAR + np.random.default_rng(k).normal(0, 1 + k, (ROWS, SENSORS))
+    return level + np.random.default_rng(k).normal(0, 1 + k, (ROWS, SENSORS))
 
 
-def asked(folder: Path, *, together: bool) -> Path:
-    """Write a table of all devices' rows, and an experiment of Hotelling's chart over them."""
-    lines = [",".join([f"m{k}", *map(repr, map(float, row)), "fine"]) for k in range(DEVICES) for row in rows(k)]
+def asked(folder: Path, *, together: bool, bound: float = 1e12, far: Container[int] = range(DEVICES)) -> Path:
+    """Write a table of all devices' rows, some at a far level, and an experiment of Hotelling's chart over them."""
+    levels = {k: FAR if k in far else 0.0 for k in range(DEVICES)}
+    lines = [
+        ",".join([f"m{k}", *map(repr, map(float, row)), "fine"]) for k in range(DEVICES) for row in rows(k, levels[k])
+    ]
     tests = [",".join(["m0", *["100000.5"] * SENSORS, state]) for state in ("fine", "bad")]
     for name, body in (("train.csv", lines), ("test.csv", tests)):
         (folder / name).write_text("\n".join(["machine,a,b,c,state", *body]) + "\n")
@@ -41,7 +54,7 @@ def asked(folder: Path, *, together: bool) -> Path:
         f"data.path = '{folder}/train.csv'\ndata.test = '{folder}/test.csv'\ndata.normalise = 'unit'\n"
         "data.columns = { device = 'machine', label = 'state' }\n"
         "data.task = { kind = 'reconstruction', normal = 'fine' }\n"
-        f"method.travel = {{ kind = 'secure-sum', bits = 64, bound = 1e12, together = {str(together).lower()} }}\n"
+        f"method.travel = {{ kind = 'secure-sum', bits = 64, bound = {bound}, together = {str(together).lower()} }}\n"
         "deploy.norm_limit = false\n"
     )
     path = experiment(folder, "hotelling", rounds=3, devices=DEVICES, factories=1, model="linear", more=more)
@@ -106,6 +119,43 @@ def test_sums_about_two_centres_the_second_without_a_device_are_those_of_its_cre
         crew = own(park, 3, LATE, 5)
     assert [line.lost for line in lines] == [0, 3]
     np.testing.assert_allclose(edge.moved(0) - edge.moved(1), crew, rtol=1e-9)
+
+
+def test_a_device_beyond_the_bound_withdraws_with_its_crew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With zeros in place of its sums, a centre that all devices but one exceed would give the sums of that one."""
+    edge = Edge(monkeypatch)
+    what = asked(tmp_path, together=True, bound=1e6, far=[LATE])
+    with live(tmp_path, what) as park:
+        lines = park.run()
+        others = own(park, 0, 1, 2, 6, 7, 8)
+    told = {record.name for record in caplog.records if "beyond travel.secure-sum.bound" in record.getMessage()}
+    assert told == {"fedfloor.deploy.sums_worker"}  # what depends on samples stays in the device's own log
+    assert {line.lost for line in lines} == {3}
+    np.testing.assert_allclose(edge.moved(0), others, rtol=1e-9)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    assert [figures(line) for line in lines] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+def test_a_round_brings_one_answer_to_whether_a_device_is_within_the_bound(tmp_path: Path) -> None:
+    """Recorded before it sums up: an edge that moves the centre in the same round, in any run, learns nothing more."""
+    work = Work(epochs=1, rate=1.0, objective="hotelling", travel="secure-sum bits=64 together=true")
+    path = tmp_path / "revealed.sqlite"
+
+    def device(facts: str = "facts") -> DeviceSum:
+        sums = DeviceSum(0, 24, SecureSum(together=True), BySamples(), RevealedSums(RevealRecord(path)), facts=facts)
+        sums._sum = OpenSum(masking.advertise(0, bytes(32)))
+        return sums
+
+    centre, moved = np.zeros(4), np.ones(4)
+    device().attempt(work, centre, Key(0, 1, 0, 0, 0))
+    device().attempt(work, centre, Key(0, 1, 3, 0, 1))  # the same round again, after a crash
+    for sums, model_of, tick in ((device(), moved, 0), (device(), moved, 5), (device("scaled"), centre, 0)):
+        with refused("sum", RefusedError):
+            sums.attempt(work, model_of, Key(0, 1, tick, 0, 0))
+    device().attempt(work, moved, Key(0, 2, 1, 0, 0))
 
 
 def test_a_device_refuses_an_experiment_whose_sums_would_have_no_crews(tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ def test_kmeans_is_lloyds_on_all_rows(division: str, tmp_path: Path) -> None:
     assert len({tuple(row) for row in centers.round(6)}) == 3
 
 
-def test_a_device_whose_sums_are_too_large_for_the_mask_counts_no_samples(tmp_path: Path, caplog: Any) -> None:
+def test_a_device_whose_sums_are_too_large_for_the_mask_withdraws_with_its_crew(tmp_path: Path, caplog: Any) -> None:
     path = table(tmp_path, "reconstruction", "equal")
     header, *lines = path.read_text().splitlines()
     cells = [line.split(",") for line in lines]
@@ -349,8 +349,8 @@ def test_a_device_whose_sums_are_too_large_for_the_mask_counts_no_samples(tmp_pa
     experiment = asked(path, "reconstruction", "shewhart", 1, method={"travel": travel}, **about)
     sizes = build_park(experiment).sizes
     done = run(experiment, out=tmp_path / "run")
-    assert done.lines[-1].info["samples"] == sizes[:3].sum()
-    assert f"the sums of {sizes[:3].sum()} of {sizes.sum()} samples arrived" in caplog.text
+    assert done.lines[-1].lost == len(sizes)  # all are one crew
+    assert "device 3 withdraws from the sum of round 1, and with it its crew" in caplog.text
     wide = {"travel": {**travel, "bound": 1e6}}
     whole = run(asked(path, "reconstruction", "shewhart", 1, method=wide, **about), out=tmp_path / "whole")
     assert whole.lines[-1].info["samples"] == sizes.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
@@ -29,7 +30,7 @@ from fedfloor.deploy.sum_messages import (
     read_crews,
     read_keys,
 )
-from fedfloor.engine.summand import bound, device_noise, summand
+from fedfloor.engine.summand import bound, device_noise, summand, withdraws
 from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.parts.mixing import mix
@@ -294,6 +295,22 @@ class DeviceSum:
                     "sum", f"{fraction} bits after the binary point would round this device's update away."
                 )
         return Standing(around, ring, crews, rule, weight, fixed, noise, needed)
+
+    def attempt(self, work: Work, arrived: NDArray[np.floating], key: Key) -> None:
+        """Record the model of a round at which this device sums up, before it does.
+
+        Whether it withdraws depends on its samples: a round answers that once, for one model and one scale of samples.
+
+        Raises:
+            RefusedError: it has summed up in this round at another model.
+        """
+        open_sum = self._sum
+        if open_sum is None or not withdraws(work):
+            return
+        held = open_sum.held | {self.device: self.held}
+        part = json.dumps(["attempt", key.seed, key.round]).encode()
+        model = hashlib.sha256(arrived.tobytes()).hexdigest()
+        self.revealed.admit_place(part, (model, self.facts), held, self.stated(open_sum))
 
     def masked(
         self, work: Work, arrived: NDArray[np.floating], change: NDArray[np.floating], trained: int, receipt: Receipt,

@@ -90,7 +90,7 @@ class RevealedSums:
             known, before = json.loads(text)
             if known != json.loads(json.dumps(place)) and not suffice(renewed(dict(before), held), crews):
                 raise RefusedError(
-                    "sum", f"this device had another place in an earlier sum of this round; {WOULD_REVEAL}"
+                    "sum", f"this device had another place, or model, in an earlier sum of this round; {WOULD_REVEAL}"
                 )
 
     def admit_place(

@@ -24,6 +24,7 @@ from fedfloor.deploy.message import Message, Reply, digest_of
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.own import Sensed
 from fedfloor.deploy.own_work import OwnWork
+from fedfloor.engine.summand import WithdrawnError, withdraws
 from fedfloor.experiment import Experiment
 from fedfloor.methods import bounds
 from fedfloor.methods.configured import ConfiguredMethod
@@ -91,7 +92,7 @@ class SumsWorker:
         own = method, experiment.rounds, park, device, dict, self._layout[SUMS][1], self._layout
         self._sum = sums
         self._own_work = None if sums is None else OwnWork(*own)
-        self._failed = 0  # visits that count as no change
+        self._failed = 0  # visits whose sums are no numbers, or too large
         self._held: Floats | None = None  # the last model that arrived, as a later message has only its sums
 
     def reply(self, message: Message) -> Reply:
@@ -133,6 +134,7 @@ class SumsWorker:
             self._sum.state = (None,)  # as Worker.chosen: no memory, and samples that stay
             self._sum.at_once = self._own_work.at_once
             self._sum.standing(size, work, part, key, message.run)
+            self._sum.attempt(work, arrived, key)
         began = time.perf_counter()
         mean, samples = self._mean(work, arrived, key)
         receipt = Receipt(self.device, key.visit, key.tick, 1, samples, None, None, None, 0, lost=False)
@@ -144,11 +146,12 @@ class SumsWorker:
     def _mean(self, work: Work, arrived: Floats, key: Key) -> tuple[Floats, int]:
         """Return the sums over the device's samples divided by their number, and this number.
 
-        Where they are masked, an error would state in the clear what may depend on samples: such a visit adds zeros,
-        which the device's own log alone says.
+        Where they are masked, an error would state in the clear what may depend on samples: such a visit is lost with
+        the device's crew or, with noise in place of crews, adds zeros; the device's own log alone says why.
 
         Raises:
             SettingError: the sums are no numbers, and not masked.
+            WithdrawnError: they are no numbers, or too large, and there are crews.
         """
         model: Any = objectives.objective(work.objective, work.settings)
         x, y = self.park.held(self.device, key.tick, 0)
@@ -165,8 +168,12 @@ class SumsWorker:
             if self._sum is None:
                 raise
             self._failed += 1
+            lost = withdraws(work)
             if worth_a_line(self._failed):
-                log.error("this visit counts as no change (%d so far): %s", self._failed, printable(reason(error)))
+                text = "is lost with its crew" if lost else "counts as no change"
+                log.error("this visit %s (%d so far): %s", text, self._failed, printable(reason(error)))
+            if lost:
+                raise WithdrawnError(reason(error)) from error
             mean = np.zeros(self._layout[SUMS][1])
         return mean, len(y)
 

@@ -28,6 +28,7 @@ from fedfloor.engine.calibrate import ROUNDS
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.summand import WithdrawnError
 from fedfloor.engine.team import Alone
 from fedfloor.engine.travel import VisitPath
 from fedfloor.experiment import Experiment
@@ -183,6 +184,7 @@ class Worker:
         if sums is not None:
             self.inform(sums, about)
             sums.standing(path.up.numbers, work, part, key, message.run)
+            sums.attempt(work, packet["w"].cpu().numpy(), key)
         self.count_visit()
         began = time.perf_counter()
         sent, receipt = self.trained(work, packet, key, frozen=bool(about.get("frozen")))
@@ -234,7 +236,11 @@ class Worker:
         """Train; a failure that counts as no change is stated in this device's own log alone."""
         failed = self.engine.unchanged
         before = failed.visits
-        trained = local_update(self.engine, work, packet, key, FrozenExtractor(frozen))
+        try:
+            trained = local_update(self.engine, work, packet, key, FrozenExtractor(frozen))
+        except WithdrawnError as error:
+            log.error("this visit is lost with its crew: %s", printable(error.why))
+            raise
         if failed.visits > before and worth_a_line(failed.visits):
             log.error("this visit counts as no change (%d so far): %s", failed.visits, printable(failed.why))
         return trained

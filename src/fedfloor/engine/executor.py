@@ -22,6 +22,7 @@ from fedfloor.engine.aggregation import Aggregation, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.questions import question
+from fedfloor.engine.summand import WithdrawnError
 from fedfloor.engine.team import Blob, Team
 from fedfloor.engine.travel import VisitPath
 from fedfloor.models.network import Network
@@ -45,18 +46,23 @@ class LocalExecutor:
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
-    ) -> tuple[Packet, Receipt]:
+    ) -> tuple[Packet, Receipt] | None:
         return self.carried(engine, work, packet, key, extractor)
 
     def carried(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor,
         acting: Acting | None = None,
-    ) -> tuple[Packet, Receipt]:  # fmt: skip
-        """Carry out a visit, of an attacker if ``acting`` is given."""
+    ) -> tuple[Packet, Receipt] | None:  # fmt: skip
+        """Carry out a visit, of an attacker if ``acting`` is given; None where its device withdraws from a sum."""
         network = engine.network
         base = packet["w"].clone() if work.travel and packet["w"] is network.flat else packet["w"]
         path = VisitPath(network, work)
-        packet, receipt = local_update(engine, work, self._receive(path, packet, key), key, extractor, acting)
+        try:
+            packet, receipt = local_update(engine, work, self._receive(path, packet, key), key, extractor, acting)
+        except WithdrawnError as error:
+            text = "device %d withdraws from the sum of round %d, and with it its crew: %s"
+            log.warning(text, key.device, key.round, error.why)
+            return None
         return path.arrive(packet, base, key), receipt
 
     def _receive(self, path: VisitPath, packet: Packet, key: Key) -> Packet:
@@ -221,14 +227,17 @@ class AttackingExecutor(LocalExecutor):
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
-    ) -> tuple[Packet, Receipt]:
+    ) -> tuple[Packet, Receipt] | None:
         if key.device not in self.devices or not len(_numbers(engine.network, work)):
             return super().visit(engine, work, packet, key, extractor)
         packet = kept(packet, engine.network.flat)
         arrived = self._receive(VisitPath(engine.network, work), packet, key)
         every = self._every(engine, replace(work, travel=""), arrived, key, extractor)
         acting = Acting(self.attack, engine, work, key, every)
-        sent, receipt = self.carried(engine, work, packet, key, extractor, acting)
+        carried = self.carried(engine, work, packet, key, extractor, acting)
+        if carried is None:
+            return None
+        sent, receipt = carried
         if self.attack.keeps:
             receipt = replace(receipt, memory=_keep(engine, key.device, arrived["w"]))
         return sent, receipt

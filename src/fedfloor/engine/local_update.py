@@ -24,6 +24,7 @@ from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_
 from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.private import train_private
 from fedfloor.engine.steps import BLOCK, full_gradient
+from fedfloor.engine.summand import WithdrawnError, withdraws
 from fedfloor.engine.travel import Replacing, VisitPath, pop_memory
 from fedfloor.engine.visit import (
     SingleSampleError,
@@ -319,7 +320,7 @@ def _attempted(engine: Engine, work: Work, call: Callable[[], T], otherwise: Cal
     """Return the result of a call that sees samples, or models trained on them.
 
     Where masks or noise protect the update, a call that fails in whatever way leaves the model as it was, is told in
-    the device's own log alone, and is replaced by ``otherwise``.
+    the device's own log alone, and is replaced by ``otherwise``; or the visit is lost (:func:`withdraws`).
     """
     if not VisitPath(engine.network, work).protected:
         return call()
@@ -332,6 +333,8 @@ def _attempted(engine: Engine, work: Work, call: Callable[[], T], otherwise: Cal
     except (Exception, SystemExit) as error:  # a user's own code may raise anything
         why = reason(error)
     flat.copy_(before)
+    if withdraws(work):
+        raise WithdrawnError(why)
     engine.unchanged.add(why)
     return otherwise()
 

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from fedfloor.base.chance import generator
 from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.parts.mixing import mix
 from fedfloor.parts.mixing.private import STATISTICS, unfit
 from fedfloor.parts.objectives import registry as objectives
 from fedfloor.parts.protection.discrete import LEAST_DEVIATION
 from fedfloor.parts.protection.masking import FixedPoint
+from fedfloor.parts.travel import chains
 from fedfloor.parts.travel.codecs import BOUND, SecureSum
 from fedfloor.parts.travel.packing import NumberLayout, Numbers
 from fedfloor.plan.nodes import Work
@@ -26,6 +28,26 @@ from fedfloor.plan.outcome import Receipt
 # pictures, sensors, remaining life, anomalies and forecasts had a third of this at most, and their means a tenth.
 STEEPEST = 10.0
 ADAM = 2.0
+
+
+class WithdrawnError(RefusedError):
+    """An error: a device's sums fail, and it withdraws from the secure sum of a round, and with it its crew.
+
+    Attributes:
+        why: the reason, which may depend on samples, and stays on the device.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__("sum", "this device withdraws from the sum of this round; its own log states why.")
+        self.why = why
+
+
+def withdraws(work: Work) -> bool:
+    """Return whether a visit that fails is lost with its device's crew, instead of adding zeros to a secure sum.
+
+    Without crews it adds zeros, which the device's noise hides.
+    """
+    return chains.together(work.travel) and objectives.objective(work.objective, work.settings).withdraws
 
 
 def farthest(work: Work, samples: int, numbers: int) -> float:

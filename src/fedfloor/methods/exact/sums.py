@@ -45,7 +45,7 @@ GROUPS = "groups"
 SUMS = "sums"  # the part of the network that travels up
 STEP = WorkSettings(epochs=1, batch_size=WHOLE, lr=1.0)
 BLOCK = 4096  # samples that are summed at a time
-FAILED = "those of the other devices cannot be computed, as the log of each says"
+FEWER = "behind its mask a device states fewer than it has"
 FAR = 1e4  # of a mean from the centre of moments, squared, in variances
 SHORT = 1e-3  # a step of weights that is not halved any further
 log = logging.getLogger(__name__)
@@ -152,6 +152,11 @@ class ExactSums(Method, Objective):
     def judged(self) -> bool:
         """No: a device sums up, and computes no answers, so that it needs no PyTorch."""
         return False
+
+    @property
+    def withdraws(self) -> bool:
+        """Yes: by the parameters, an edge could choose whose sums fail, and have those of the others."""
+        return True
 
     @property
     def needs(self) -> Needs:
@@ -266,9 +271,9 @@ class ExactSums(Method, Objective):
         places = {name: slice(*place) for name, place in state.notes["layout"].items()}
         numbers = {name: flat[place].cpu().numpy().copy() for name, place in places.items()}  # flat is written below
         total, theta = learnt(self, numbers, answered)
-        count = float(np.rint(numbers[SUMS][0] * answered))  # without devices whose sums failed behind their masks
+        count = float(np.rint(numbers[SUMS][0] * answered))  # masks hide false ones
         if count < answered:
-            log.warning("the sums of %d of %d samples arrived: %s", count, answered, FAILED)
+            log.warning("the sums of %d of %d samples arrived: %s", count, answered, FEWER)
         after, done, stated = self._solved(total, count, theta) if count > 0 else (theta, False, {})
         flat[places[SUMS]] = 0.0
         for name, value in after.items():

@@ -165,6 +165,14 @@ class Objective(Protocol):
         """Whether a visit states the loss and the accuracy of its training."""
         return True
 
+    @property
+    def withdraws(self) -> bool:
+        """Whether a visit that fails is lost, with its device's crew, where others' updates are masked with it.
+
+        Otherwise it counts as no change: a sum of which all devices but one add zeros is that one's update.
+        """
+        return False
+
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         """Return the values of :attr:`Visit.ready`, which ``loss`` and ``penalty`` read; called once, on arrival."""
         return {}
