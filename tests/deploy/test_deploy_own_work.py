@@ -8,6 +8,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_deploy_questions import DISTRIBUTED, NOISY
 from test_deploy_sums import SECURE
@@ -105,6 +106,20 @@ def test_a_device_that_adds_noise_answers_as_many_visits_as_its_own_file_allows(
     with refusals.refused("work", RefusedError):
         of.visit(replace(order(of, own_work(of)), run="c"))  # a run that the edge has invented
     assert of._record.count("visits") == 4
+
+
+def test_the_same_order_again_has_the_same_noise(tmp_path: Path) -> None:
+    """An edge that was restarted during a visit asks once more; the cloud counts one visit."""
+    of = worker(tmp_path, NOISY.format("fedavg") + "\ndeploy.visits_limit = 2")
+    asked = order(of, own_work(of))
+    _, _, first = of.visit(asked)
+    first = {name: array.copy() for name, array in first.items()}
+    for again in (asked, replace(asked, session=2, number=7)):
+        _, _, arrays = of.visit(again)
+        assert all(np.array_equal(arrays[name], first[name]) for name in first)
+    _, _, other = of.visit(replace(asked, run="another"))
+    assert not np.array_equal(other["w"], first["w"])
+    assert of._record.count("visits") == 3  # two, and this question
 
 
 def test_every_field_of_work_has_a_hostile_value() -> None:

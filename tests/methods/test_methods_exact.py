@@ -22,6 +22,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from fedfloor import load, run
 from fedfloor.base.checking import checked
+from fedfloor.base.errors import RunError
 from fedfloor.config import ROUNDS as MOST
 from fedfloor.engine.engine import Samples
 from fedfloor.engine.limit import flaw
@@ -348,9 +349,9 @@ def test_a_device_whose_sums_are_too_large_for_the_mask_withdraws_with_its_crew(
     travel = {"kind": "secure-sum", "bits": 64, "bound": 1000.0, "together": True}
     experiment = asked(path, "reconstruction", "shewhart", 1, method={"travel": travel}, **about)
     sizes = build_park(experiment).sizes
-    done = run(experiment, out=tmp_path / "run")
-    assert done.lines[-1].lost == len(sizes)  # all are one crew
-    assert "device 3 withdraws from the sum of round 1, and with it its crew" in caplog.text
+    with refused("no-change", RunError):  # all are one crew
+        run(experiment, out=tmp_path / "run")
+    assert "round 1: 1 device withdrew from a secure sum, with its crew; logged once. a device's sum per" in caplog.text
     wide = {"travel": {**travel, "bound": 1e6}}
     whole = run(asked(path, "reconstruction", "shewhart", 1, method=wide, **about), out=tmp_path / "whole")
     assert whole.lines[-1].info["samples"] == sizes.sum()

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,36 @@ def test_answers_are_as_long_whatever_the_number_of_rows_and_add_up() -> None:
         assert np.allclose(added(question.answer(rows) for rows in devices), pooled, rtol=1e-6)
         again = RowQuestion.from_dict(json.loads(json.dumps(question.to_dict())))
         assert np.array_equal(again.answer(devices[1]), question.answer(devices[1]))
+
+
+@pytest.mark.parametrize(
+    "false",
+    [
+        {"deviation": [0.0]}, {"deviation": [-1.0]}, {"deviation": [1e-40]}, {"deviation": [float("nan")]},
+        {"deviation": []}, {"mean": [float("inf")]}, {"centres": [[1.0, 2.0]]}, {"centres": []}, {"columns": []},
+    ],
+)  # fmt: skip
+def test_a_question_whose_numbers_cannot_scale_is_refused(false: dict[str, Any]) -> None:
+    """An edge that breaks the protocol states them; a deviation of 0 made infinite values of a device's rows."""
+    true = {"columns": [0], "mean": [0.0], "deviation": [1.0], "centres": [[0.0]]}
+    RowQuestion.from_dict({"kind": "clusters", "about": None, "clusters": true})
+    with pytest.raises(ValueError, match=r"clusters|finite|single"):
+        RowQuestion.from_dict({"kind": "clusters", "about": None, "clusters": true | false})
+
+
+def test_distances_of_no_rows_leave_centres_finite() -> None:
+    """One device stated them for a cluster without rows, and no device took the next question."""
+
+    def answer(question: RowQuestion) -> np.ndarray:
+        got = np.zeros(question.shape(1))
+        if question.kind == "clusters":
+            got[:, 0] = 10.0 * (np.arange(len(got)) != 1)
+            got[:, -1] = 1e6 * (np.arange(len(got)) == 1) + 1.0
+        return got
+
+    rows = RowClusters(np.array([0]), np.zeros(1), np.ones(1), np.zeros((1, 1)))
+    found = RegimeNormaliser(("a",), regimes=3)._clusters(RowSurvey(answer), rows, 0)
+    assert np.isfinite(found.centres).all()
 
 
 # -- regimes -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.base.ranges import RefusedError
+from fedfloor.base.strict import json_text
 from fedfloor.deploy import names as names_of
 from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.deploy.checks import STAGES, printable, worth_a_line
@@ -109,6 +110,7 @@ class Worker:
         if sums is not None and self._own not in ("", "all"):
             self._initial = network.parcel(self._own).cut(network.flat).clone()
         self._held: Tensor | None = None  # the last received model, as a later message may hold only a part
+        self._released: tuple[str, Reply] | None = None  # the last order of an update with noise, and its answer
 
     def reply(self, message: Message) -> Reply:
         """Return the answer to a request.
@@ -149,7 +151,25 @@ class Worker:
             memory.held[self.device] = held
 
     def visit(self, message: Message) -> Reply:
-        """Train the received model on the device's samples; return the update and its receipt."""
+        """Train the received model on the device's samples; return the update and its receipt.
+
+        An update with noise is released once: the same order again, as of an edge that was restarted meanwhile, has the
+        same update, and no new noise that the run's ε would not count.
+        """
+        if not self._noisy:
+            return self.trained_visit(message)
+        ordered = order_of(message)
+        if self._released is None or self._released[0] != ordered:
+            self._released = None
+            kind, about, arrays = self.trained_visit(message)
+            if kind != "update":
+                return kind, about, arrays
+            arrays = {name: array.copy() for name, array in arrays.items()}  # later training overwrites the model
+            self._released = ordered, (kind, about, arrays)
+        return self._released[1]
+
+    def trained_visit(self, message: Message) -> Reply:
+        """Return what :meth:`visit` does, of new training."""
         about = message.about
         network = self.engine.network
         work = self.bounded_work(about.get("work"))
@@ -364,6 +384,17 @@ class Worker:
         asked = [dict(node.settings), tick, self.engine.memory.held.get(self.device), models]
         each = ROUNDS * (1 + self.engine.task.apart) if node.what == SCORES.name else 1
         self._answers.admit(node.what, asked, RUNS * each * self._evaluations)
+
+
+def order_of(message: Message) -> str:
+    """Return the digest of all on which the update of an ordered visit depends."""
+    fields = ("tick", "visit", "work", "rest", "frozen", "held", "trained", "sum")
+    place = [message.sender, message.run, message.round, message.scope, [message.about.get(name) for name in fields]]
+    digest = hashlib.sha256(json_text(place).encode())
+    for name, array in sorted(message.arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def keeps_moments(method: ConfiguredMethod) -> bool:

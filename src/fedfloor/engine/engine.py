@@ -163,13 +163,16 @@ class Unchanged:
 
     Attributes:
         visits: their number; ``why``: the reason of the last one. Both stay in this process.
+        withdrawn: number of those that are lost instead, with their device's crew.
     """
 
     visits: int = 0
     why: str = ""
+    withdrawn: int = 0
 
-    def add(self, why: str) -> None:
-        self.visits += 1
+    def add(self, why: str, *, withdrawn: bool = False) -> None:
+        self.visits += not withdrawn
+        self.withdrawn += withdrawn
         self.why = why
 
 

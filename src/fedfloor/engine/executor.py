@@ -59,9 +59,7 @@ class LocalExecutor:
         path = VisitPath(network, work)
         try:
             packet, receipt = local_update(engine, work, self._receive(path, packet, key), key, extractor, acting)
-        except WithdrawnError as error:
-            text = "device %d withdraws from the sum of round %d, and with it its crew: %s"
-            log.warning(text, key.device, key.round, error.why)
+        except WithdrawnError:
             return None
         return path.arrive(packet, base, key), receipt
 

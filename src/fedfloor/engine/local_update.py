@@ -333,9 +333,9 @@ def _attempted(engine: Engine, work: Work, call: Callable[[], T], otherwise: Cal
     except (Exception, SystemExit) as error:  # a user's own code may raise anything
         why = reason(error)
     flat.copy_(before)
+    engine.unchanged.add(why, withdrawn=withdraws(work))
     if withdraws(work):
         raise WithdrawnError(why)
-    engine.unchanged.add(why)
     return otherwise()
 
 

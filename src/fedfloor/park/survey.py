@@ -173,7 +173,7 @@ class RowQuestion:
         """Return a question from :meth:`to_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: the document has another form.
+            KeyError, TypeError, ValueError: the document has another form, or numbers that cannot be used.
         """
         if document["kind"] not in ("sums", "spread", "below", "clusters"):
             raise ValueError("an unknown question")
@@ -181,6 +181,10 @@ class RowQuestion:
         if c is not None:
             numbers = (np.array(c[name], np.float64) for name in ("mean", "deviation", "centres"))
             c = RowClusters(np.array(c["columns"], np.int64), *numbers)
+            d = c.columns.size
+            right = c.mean.shape == c.deviation.shape == c.columns.shape == (d,) and c.centres.shape[1:] == (d,)
+            if not right or not c.centres.size or c.deviation.min() < SMALLEST:
+                raise ValueError("clusters of another shape, or deviations that are not positive")
         about = None if document["about"] is None else np.array(document["about"], np.float64)
         question = cls(document["kind"], about, c)
         if not usable(*question.arrays):
@@ -517,7 +521,8 @@ class RegimeNormaliser:
         answer = survey.ask(RowQuestion("clusters", None, clusters))
         while len(clusters.centres) < self.regimes and answer[:, -1].sum() > LEAST * answer[:, 0].sum():
             worst = int(answer[:, -1].argmax())
-            reach = np.sqrt(answer[worst, -1] / answer[worst, 0] / len(self.columns))
+            many = max(answer[worst, 0], 1.0)  # of no rows a device may state distances all the same
+            reach = np.sqrt(answer[worst, -1] / many / len(self.columns))
             step = reach * rng.standard_normal(len(self.columns))
             centres = np.concatenate([clusters.centres, clusters.centres[[worst]] + step])
             centres[worst] -= step

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fedfloor.base import names
 from fedfloor.base.errors import DivergedError, RunError, SettingError
 from fedfloor.engine import calibrate, separate
 from fedfloor.engine.charted import charted
@@ -407,10 +408,14 @@ class _Run(round_.Observer):
         mine = self.engine.unchanged
         trained = sum(not receipt.lost for receipt in receipts)
         parts = [json.loads(bytes(part)) for (part,) in self.engine.team.gather([json.dumps(vars(mine)).encode()])]
-        mine.visits = 0
+        mine.visits = mine.withdrawn = 0
         mine.why = ""
-        visits = sum(part["visits"] for part in parts)
+        visits, withdrawn = (sum(part[name] for part in parts) for name in ("visits", "withdrawn"))
         why = next((part["why"] for part in parts if part["why"]), "")
+        if withdrawn and not self.failing:
+            self.failing = True
+            many = names.count(withdrawn, "device")
+            log.warning("round %d: %s withdrew from a secure sum, with its crew; logged once. %s", number, many, why)
         if not visits:
             return {}
         text = f"round {number}: training failed in {visits} of {trained} visits, which count as no change"
