@@ -12,7 +12,10 @@ import pytest
 
 import fedfloor
 from fedfloor import FedAvg, FedProx, Limits, MethodSettings, NormLimit, TopK, WorkSettings
+from fedfloor.api.wording import worded
+from fedfloor.cli.shared import summary
 from fedfloor.experiment import Experiment
+from fedfloor.park.partition import no_owners
 from fedfloor.parts import objects
 from refusals import refused
 
@@ -83,3 +86,25 @@ def test_numbers_of_numpy_are_taken_everywhere() -> None:
 def test_paths_are_texts(tmp_path: Path) -> None:
     made = fedfloor.load("labels", changes={"model.init_from": tmp_path, "data.root": tmp_path})
     assert (made.model.init_from, made.data.root) == (str(tmp_path), str(tmp_path))
+
+
+def test_errors_have_the_keys_that_changes_take() -> None:
+    words = worded(str(no_owners()))
+    assert "Deal the samples with data.partition = {'kind': 'iid'}, dirichlet" in words
+    assert "and park.devices; or" in words
+    assert worded("[decide] is for classes, [model] whose") == "[decide] is for classes, [model] whose"
+
+
+def test_a_seed_that_did_not_end_is_named_on_the_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small: dict[str, Any] = {"devices": 2, "rounds": 2, "changes": {"data.samples_per_device": 20}, "ranks": 1}
+    fedfloor.run("labels", "all/zero", seed=0, **small)
+    fedfloor.run("labels", "all/one", seed=1, limits=Limits(stop_after=1), **small)
+    Path("all/two").mkdir()
+    Path("all/two/experiment.toml").write_text("seed = 2")
+    summary([Path("all")], Path("report.html"), None, as_json=False)
+    printed = capsys.readouterr().out
+    assert "Schedule not finished: FedAvg (seed 1) did 1 of 2 rounds" in printed
+    assert "Without a finished round: two." in printed

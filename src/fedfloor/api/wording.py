@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import wraps
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, wraps
 from typing import ParamSpec, TypeVar
 
 from fedfloor.api.door import admitted
 from fedfloor.base.errors import FedfloorError
 from fedfloor.config import value
+from fedfloor.experiment import Experiment
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,6 +27,8 @@ TABLE = "table.parquet"  # the file of a table in memory
 IN_MEMORY = re.compile(rf"(?<![\w/\\.-]){re.escape(TABLE)}\b")
 OPTION = re.compile(f"--({'|'.join(WORDS)})")
 RUN = re.compile(r"`fedfloor run (--[^`=]+)`")
+SETTING = re.compile(r"\[(?P<table>\w+)\] (?P<key>\w+)(?: = (?P<flag>true|false)\b)?")
+TABLES = re.compile(r"\{ \w+ = [^{}]* \}")
 TASK = re.compile(r"--task (\w+)")
 SET = re.compile(
     r"""--set\ (?:'(?P<single>[^'=]+=[^']*)'|"(?P<double>[^"=]+=[^"]*)"|(?P<bare>[\w."]+=(?:[^\s,;:)]*[^\s,;:).])?))""",
@@ -35,8 +39,12 @@ SET = re.compile(
 def worded(text: str) -> str:
     """Return a message with arguments in place of options, and a table in memory in place of its file.
 
+    Settings have the keys that ``changes`` takes, and values in the notation of Python.
+
     >>> worded("Continue it with --resume, or give another folder with --out.")
     'Continue it with resume=True, or give another folder with out=….'
+    >>> worded("such as [data] partition = { alpha = 1 }, or [park] devices. Set [deploy] simulate = true.")
+    "such as data.partition = {'alpha': 1}, or park.devices. Set deploy.simulate = True."
     >>> worded("continue it nevertheless with `fedfloor run --resume --force`.")
     'continue it nevertheless with resume=True, force=True.'
     >>> worded("such as --set data.columns.time=hour, or --set 'data.bins=[1, 2]'.")
@@ -45,8 +53,31 @@ def worded(text: str) -> str:
     the table, row 2: changes={'data.decimal': ',', 'data.thousands': '.'}.
     """
     text = RUN.sub(lambda found: found[1].replace(" ", ", "), IN_MEMORY.sub("the table", text))
+    text = TABLES.sub(_inline, SETTING.sub(_setting, text))
     text = TASK.sub(r"task='\1'", SET.sub(_change, text)).replace("} changes={", ", ")
     return OPTION.sub(lambda found: WORDS[found[1]], text)
+
+
+def _setting(found: re.Match[str]) -> str:
+    """Return a key of a file as one of ``changes``; words after a table's name, such as ``[decide] is``, are none."""
+    table, key, whole = found["table"], found["key"], found[0]
+    if key not in keys_of().get(table, ()):
+        return whole
+    return f"{table}.{key}" + (f" = {found['flag'].capitalize()}" if found["flag"] else "")
+
+
+def _inline(found: re.Match[str]) -> str:
+    """Return an inline table of TOML as a dictionary."""
+    given = value(found[0])
+    return repr(given) if isinstance(given, dict) else found[0]
+
+
+@cache
+def keys_of() -> dict[str, set[str]]:
+    """Return the keys of each table of an experiment."""
+    tables = {field.name: field.default_factory for field in fields(Experiment)}
+    made = {name: make() for name, make in tables.items() if make is not MISSING}
+    return {name: {field.name for field in fields(table)} for name, table in made.items() if is_dataclass(table)}
 
 
 def _change(found: re.Match[str]) -> str:

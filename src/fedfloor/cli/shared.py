@@ -170,6 +170,7 @@ def summary(
     """Write the report of runs to ``out``; print their table, and the differences of methods with common seeds."""
     from fedfloor.report import front, ledger, page, table
     from fedfloor.report.groups import groups
+    from fedfloor.report.notes import gaps
     from fedfloor.report.remarks import remarks
 
     folders = ledger.with_references(folders)
@@ -183,7 +184,7 @@ def summary(
     runs = ledger.collect(folders)
     differences = table.paired(runs, against=against)
     rows = table.summary(runs, target)
-    notes = remarks(groups(runs))
+    notes = [*gaps(groups(runs), ledger.without_rounds(folders)), *remarks(groups(runs))]
     more: dict[str, Any] = {} if at is None else {"at": _at(runs, at, against)}
     if as_json:
         show(rows, as_json=True, report=str(where), paired=differences, remarks=notes, **more)

@@ -210,6 +210,12 @@ def _has_begun(folder: Path) -> bool:
     return bool(_lines(folder / "ledger.jsonl")) or (folder / DIVERGED).is_file()
 
 
+def without_rounds(paths: Iterable[Path]) -> list[Path]:
+    """Return the folders, in folders of runs, of runs that ended before their first round, or are in it."""
+    inside = (child for path in paths if not _is_run(path) and path.is_dir() for child in sorted(path.iterdir()))
+    return [child for child in inside if _is_run(child) and not _has_begun(child)]
+
+
 def _run_folders(path: Path) -> list[Path]:
     if _is_run(path):
         return [path]

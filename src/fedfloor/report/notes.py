@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
 from fedfloor.base.names import count, excerpt
 from fedfloor.report.groups import Compared, Group
@@ -64,6 +66,17 @@ def returned(compared: Compared) -> str:
         if run.returned is not None
     ]
     return f"The model is that of the best round on held-out samples: {'; '.join(parts)}." if parts else ""
+
+
+def gaps(compared: Compared, without: Sequence[Path]) -> list[str]:
+    """Return texts on runs that failed, or did fewer rounds than others, or none.
+
+    Args:
+        without: the folders of runs without a finished round, which are not among those compared.
+    """
+    some = any(run.finished for run in compared.runs)
+    none = f"Without a finished round: {listed([path.name for path in without])}." if without else ""
+    return [text for text in (failed(compared), unfinished(compared) if some else "", none) if text]
 
 
 def failed(compared: Compared) -> str:
