@@ -12,7 +12,10 @@ import pytest
 
 from commands import Command
 from fedfloor import config
+from fedfloor.data.files import own
+from fedfloor.data.reading import Reading
 from fedfloor.drafting import profile
+from fedfloor.drafting.columns import on_single_class
 from fedfloor.runs.parks import build_park
 
 
@@ -283,3 +286,16 @@ def test_commas_in_texts_of_a_parquet_file_are_decimal(command: Command) -> None
         x = park.dataset.take(np.arange(len(park.dataset.y)), -1)
         assert {*np.unique(x[:, 0])} == {*values}
         assert {*np.unique(x[:, 1])} == {*table["b"]}
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"), [("ok", "1 of 3 devices has training samples of one class only: press 3 ('ok')."), ("nok", "")]
+)
+def test_devices_with_one_class_are_named_where_others_have_several(labels: str, named: str, tmp_path: Path) -> None:
+    """Of three machines the last one never made scrap."""
+    rows = [f"press {k},{n},{n % 7},{'nok' if n % 2 and k < 3 else 'ok'}" for k in (1, 2, 3) for n in range(10)]
+    (tmp_path / "t.csv").write_text("\n".join(["device,time,heat,label", *rows[:-10], *rows[-10:-5]]))
+    with (tmp_path / "t.csv").open("a") as file:
+        file.write("".join(f"\npress 3,{n},{n % 7},{labels}" for n in range(5, 9)) + "\npress 3,9,1,ok\n")
+    notes = on_single_class(own.load(tmp_path / "t.csv", Reading(), 0))
+    assert [note.partition(" Trained alone")[0] for note in notes] == [named] * bool(named)

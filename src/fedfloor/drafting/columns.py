@@ -11,7 +11,7 @@ import numpy as np
 
 from fedfloor import config
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import alike, count, misspelt, some
+from fedfloor.base.names import alike, count, excerpt, misspelt, some
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
 from fedfloor.data.files.encode import sorted_numbers, thirds
@@ -36,6 +36,7 @@ DATED = 1e8
 UNDATED = 1e10
 MANY = 3  # constant sensors from which they share a sentence
 MOST_SUSPECTS = 12  # sentences on sensors, at most
+NAMED = 5  # devices named in a sentence, at most
 
 
 def without(data: Mapping[str, Any], left: Sequence[str]) -> Proposal:
@@ -229,4 +230,22 @@ def on_rare_class(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
         f"class '{name}' has {100 * share:.2g} % of the samples for training and hardly affects the accuracy: use "
         f"[evaluate] headline = {json.dumps(headline, ensure_ascii=False)}; train with [method] objective = "
         f'"weighted"; or decide with a threshold, [decide] positive = {quoted} with [evaluate] on = "both"'
+    ]
+
+
+def on_single_class(dataset: Dataset) -> list[str]:
+    """Return a sentence on devices whose training samples have one class, while others have several; else none."""
+    if dataset.task != CLASSIFICATION or dataset.owner is None or not dataset.owned.names:
+        return []
+    pairs = np.unique(np.stack([dataset.owner, dataset.y]).astype(np.int64), axis=1)
+    devices, first, many = np.unique(pairs[0], return_index=True, return_counts=True)
+    single = {int(devices[i]): int(pairs[1, first[i]]) for i in np.flatnonzero(many == 1)}
+    if not 0 < len(single) < len(devices):
+        return []
+    named = excerpt([f"{dataset.owned.names[k]} ('{dataset.classes[c]}')" for k, c in single.items()], NAMED)
+    each = "has" if len(single) == 1 else "have"
+    return [
+        f"{len(single):,} of {count(len(devices), 'device')} {each} training samples of one class only: {named}. "
+        "Trained alone, or with a model of its own (personal methods), such a device hardly recognises another class; "
+        "the shared model may"
     ]

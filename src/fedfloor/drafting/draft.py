@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fedfloor.drafting.columns import (
     headline,
     on_rare_class,
     on_roles,
+    on_single_class,
     on_suspects,
     on_tails,
     on_target,
@@ -162,7 +164,8 @@ def _set_samples(sketch: Sketch, dataset: Dataset) -> Park:
     # columns: roles, and sensors that are none
     if source.is_dir():
         sketch.notes = [*folders.folder_words(data, source, sketch.data), *sketch.notes]
-    sketch.decide(Proposal(notes=on_roles(sketch.data, data) + on_rare_class(sketch.document, data)))
+    told = (on_roles(sketch.data, data), on_rare_class(sketch.document, data), on_single_class(data))
+    sketch.decide(Proposal(notes=[*chain.from_iterable(told)]))
     suspects, left = on_suspects(sketch.data, data, free=not sketch.given.ignored)
     if left:
         sketch.decide(without(sketch.data, left))
