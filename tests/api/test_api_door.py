@@ -42,6 +42,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "trials": (lambda: fedfloor.sweep("labels", grid={"work.lr": [0.1]}, trials="2"), "trials"),  # type: ignore[arg-type]
     "first": (lambda: fedfloor.price("labels", first="2"), "first"),  # type: ignore[arg-type]
     "network": (lambda: fedfloor.reprice("runs", 5, "out"), "network"),  # type: ignore[arg-type]
+    "a share as a text": (lambda: fedfloor.load("labels", fraction="0.5"), "methods.fedavg.fraction"),
+    "no network": (lambda: fedfloor.price("labels", devices=2, first=1), "network.profile"),
     "a question": (lambda: fedfloor.ask(3), "source"),  # type: ignore[arg-type]
     "limits themselves": (lambda: Limits(stop_after="3"), "limits.stop_after"),  # type: ignore[arg-type]
 }

@@ -130,7 +130,7 @@ def with_fraction(experiment: Experiment, method: str, fraction: float) -> Exper
     """Return an experiment in which a method draws a share of the devices in each round.
 
     Raises:
-        SettingError: the method has no such setting.
+        SettingError: the method has no such setting, or a wrong value.
     """
     if "fraction" not in {field.name for field in fields(chosen.kind_of(experiment, method))}:  # type: ignore[arg-type]
         raise SettingError(
@@ -138,7 +138,9 @@ def with_fraction(experiment: Experiment, method: str, fraction: float) -> Exper
             "it as objects, such as FedAvg(fraction=0.1)."
         )
     own = {**experiment.methods.get(method, {}), "fraction": fraction}
-    return replace(experiment, methods={**experiment.methods, method: own})
+    changed = replace(experiment, methods={**experiment.methods, method: own})
+    chosen.method_of(changed, method)  # refuses a wrong value at once
+    return changed
 
 
 def bundled(kind: str = "experiments") -> dict[str, Path]:

@@ -82,7 +82,8 @@ def rounds(
     if setup.price_model is None:
         raise SettingError(
             "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor list links "
-            "lists the profiles."
+            "lists the profiles.",
+            key="network.profile",
         )
     if recording is not None:
         setup = replace(setup, recorded=recording, close=None)
