@@ -74,7 +74,10 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "a time twice": (put(10, "time", "1"), ("row 10, column 'time': device 'press 0' has this time in row 6",)),
     "days only": (everywhere("time", "2026-03-01"), ("row 6, column 'time'", "coarser", "data.columns.time=")),
     "no time": (put(10, "time", "noon"), ("row 10, column 'time': 'noon' is no time", "2026-03-01T06:30:00")),
-    "an empty time": (put(10, "time", ""), ("row 10, column 'time': '' is no time",)),
+    "an empty time": (
+        put(10, "time", ""),
+        ("row 10, column 'time': '' is no time", "such as a sum: --set 'data.skip=[10]'"),
+    ),
     "an infinite time": (put(10, "time", "inf"), ("row 10, column 'time': 'inf' is no time",)),
     "a date of another land": (put(10, "time", "01.03.2026 06:30"), ("row 10, column 'time': '01.03.2026 06:30'",)),
     "a date among numbers": (put(10, "time", "2026-03-01"), ("row 10, column 'time': '2026-03-01'", "numbers")),

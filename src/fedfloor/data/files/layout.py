@@ -21,7 +21,7 @@ from fedfloor.data.files.marks import other_marks, rewritten, ungrouped
 from fedfloor.data.files.rows import CALLED, Row, place
 from fedfloor.data.files.times import NUMBERS, READ, Form, TimeError
 from fedfloor.data.files.times import read as read_times
-from fedfloor.data.reading import SKEWED, Columns, Reading, dealt
+from fedfloor.data.reading import SKEWED, Columns, Reading, dealt, skipped
 from fedfloor.tasks.kinds import TASKS
 
 NO_LABEL = MISSING - {"none", "-", "?"}
@@ -305,6 +305,9 @@ class TableLayout:
         except TimeError as error:
             where = place(self.path, int(lines[error.row]), self.header[self.time or 0])
             hint = "Write times in the format of the training." if self.lenient else READ
+            if not cells[error.row].strip() and not self.lenient:  # as in a row of sums below the table
+                rows = sorted({*skipped(self.reading.skip), int(lines[error.row])})
+                hint = f"If the row is no data, such as a sum: --set 'data.skip={rows}'. {READ}"
             raise SettingError(f"{where}: {error.message.replace(READ, hint)}", key="no-time") from error
 
 
