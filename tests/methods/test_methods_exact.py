@@ -351,10 +351,23 @@ def test_a_device_whose_sums_are_too_large_for_the_mask_withdraws_with_its_crew(
     sizes = build_park(experiment).sizes
     with refused("no-change", RunError):  # all are one crew
         run(experiment, out=tmp_path / "run")
-    assert "round 1: 1 device withdrew from a secure sum, with its crew; logged once. a device's sum per" in caplog.text
+    assert "round 1: 1 device withdrew from a secure sum, with its crew; logged once: a device's sum per" in caplog.text
     wide = {"travel": {**travel, "bound": 1e6}}
     whole = run(asked(path, "reconstruction", "shewhart", 1, method=wide, **about), out=tmp_path / "whole")
     assert whole.lines[-1].info["samples"] == sizes.sum()
+
+
+@pytest.mark.parametrize("kind", ["ranks", "cohort"])
+def test_a_crew_withdraws_in_cohorts_too(kind: str, tmp_path: Path) -> None:
+    path = table(tmp_path, "classification", "equal")
+    header, *lines = path.read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+    path.write_text("\n".join([header, *(",".join([d, str(float(a) + 500), *rest]) for d, a, *rest in cells)]) + "\n")
+    travel = {"kind": "secure-sum", "bits": 64, "bound": 1000.0, "together": True}
+    about: dict[str, Any] = {"data": {"normalise": "unit"}, "engine": {"kind": kind}}
+    experiment = asked(path, "classification", "bayes", 1, method={"travel": travel}, **about)
+    with refused("no-change", RunError):
+        run(experiment, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -415,7 +415,8 @@ class _Run(round_.Observer):
         if withdrawn and not self.failing:
             self.failing = True
             many = names.count(withdrawn, "device")
-            log.warning("round %d: %s withdrew from a secure sum, with its crew; logged once. %s", number, many, why)
+            whose = "its crew" if withdrawn == 1 else "their crews"
+            log.warning("round %d: %s withdrew from a secure sum, with %s; logged once: %s", number, many, whose, why)
         if not visits:
             return {}
         text = f"round {number}: training failed in {visits} of {trained} visits, which count as no change"

@@ -250,7 +250,7 @@ class ReplayExecutor(LocalExecutor):
         self._recording = recording
         self._method = method
 
-    def visit(  # type: ignore[override]
+    def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
         """Train; None where the visit was lost.

@@ -132,7 +132,10 @@ class Cohort:
         return visits.visited(self, cast("Sequence[VisitJob]", jobs), extractor)
 
     def _alone(self, job: VisitJob, extractor: FrozenExtractor) -> CohortAnswer:
-        sent, receipt = LOCAL.visit(job.engine, job.work, job.packet, job.key, extractor)
+        carried = LOCAL.visit(job.engine, job.work, job.packet, job.key, extractor)
+        if carried is None:
+            return CohortAnswer(job.packet, list, lost=True)
+        sent, receipt = carried
         stats = VisitStats(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)
         return CohortAnswer(kept(sent, job.engine.network.flat), lambda: [stats], receipt.memory, receipt.samples)
 

@@ -61,6 +61,7 @@ class CohortAnswer:
     stats: Callable[[], list[VisitStats]]
     memory: str | None = None  # digest of the device's memory
     samples: int = 0  # number of samples that the device holds, or trained on
+    lost: bool = False  # the device withdrew from a secure sum
 
 
 Driven = Generator[list[Job], list[CohortAnswer], NodeResult]
@@ -164,9 +165,13 @@ def _meet(trainer: Trainer, request: ParallelRequest, room: int) -> Driven:
     return trainer.met(request, aggregation, done)
 
 
-def _visit(trainer: Trainer, request: TrainRequest) -> Generator[list[Job], list[CohortAnswer], tuple[Packet, Receipt]]:
+def _visit(
+    trainer: Trainer, request: TrainRequest
+) -> Generator[list[Job], list[CohortAnswer], tuple[Packet, Receipt] | None]:
     key = request.key
     (answer,) = yield [VisitJob(trainer.engine, request.node.work, request.packet, key)]
+    if answer.lost:
+        return None
     samples = answer.samples
     memory = answer.memory
     place = (key.device, key.visit, key.tick)
