@@ -60,9 +60,10 @@ def worded(text: str) -> str:
 
 def _setting(found: re.Match[str]) -> str:
     """Return a key of a file as one of ``changes``; words after a table's name, such as ``[decide] is``, are none."""
-    table, key, whole = found["table"], found["key"], found[0]
+    table = found["table"]
+    key = found["key"]
     if key not in keys_of().get(table, ()):
-        return whole
+        return found[0]
     return f"{table}.{key}" + (f" = {found['flag'].capitalize()}" if found["flag"] else "")
 
 

@@ -7,6 +7,7 @@ import datetime
 import json
 import math
 import numbers
+import operator
 import os
 import re
 import tomllib
@@ -170,6 +171,9 @@ def settle(settings: object, where: str) -> None:
 def native(value: Any) -> Any:
     """Return a value with numbers and arrays of NumPy as Python's numbers and lists, and paths as texts, at any depth.
 
+    It is the value itself where there is nothing to replace: what several readings share, such as a draft's list of
+    problems, stays shared.
+
     >>> native({"lr": 0.1, "laps": range(2), "path": Path("a")})
     {'lr': 0.1, 'laps': (0, 1), 'path': 'a'}
     """
@@ -180,9 +184,11 @@ def native(value: Any) -> Any:
     if isinstance(value, range):
         return tuple(value)
     if type(value) in (list, tuple):
-        return type(value)(map(native, value))
+        made = [*map(native, value)]
+        return value if all(map(operator.is_, made, value)) else type(value)(made)
     if type(value) is dict:
-        return {key: native(inner) for key, inner in value.items()}
+        inner = {key: native(each) for key, each in value.items()}
+        return value if all(map(operator.is_, inner.values(), value.values())) else inner
     if hasattr(value, "dtype") and hasattr(value, "tolist"):  # NumPy's numbers, arrays and tensors
         return value.tolist()
     if isinstance(value, numbers.Integral) and not isinstance(value, int):
