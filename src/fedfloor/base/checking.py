@@ -176,6 +176,9 @@ def native(value: Any) -> Any:
 
     >>> native({"lr": 0.1, "laps": range(2), "path": Path("a")})
     {'lr': 0.1, 'laps': (0, 1), 'path': 'a'}
+    >>> problems = ["no class"]
+    >>> native(problems) is problems
+    True
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
