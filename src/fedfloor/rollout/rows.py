@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base import regular
+from fedfloor.base.arrays import mapped
 from fedfloor.base.errors import MALFORMED
 from fedfloor.base.ranges import RefusedError
 from fedfloor.base.strict import json_text
@@ -97,7 +98,7 @@ class InputRows:
 def _array(path: Path, model: Model, offset: int, row: int) -> Batch | None:
     """Return the next samples [n, *shape] of a ``.npy`` file from a row on; ``offset`` is not used."""
     del offset
-    stored = np.lib.format.open_memmap(regular.check(path), mode="r")
+    stored = mapped(path)
     if stored.shape[1:] != model.shape or stored.dtype != model.kind:
         wanted = f"{np.dtype(model.kind)} [n, {', '.join(map(str, model.shape))}]"
         raise RefusedError("shape", f"it holds {stored.dtype} {list(stored.shape)}; the model requires {wanted}.")

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedfloor.base import regular
+from fedfloor.base.arrays import read_again
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import count
 from fedfloor.data.cache import Writer, remember
@@ -113,7 +115,7 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
         chosen = {name: members[name] for name in choose(list(members))}
         stated = sum(info.file_size for info in chosen.values())
         check_ratio(path, path.stat().st_size, stated, "write them with np.savez, which does not compress")
-        return {name: _array(path, archive, info, name) for name, info in chosen.items()}
+        return {name: read_again(partial(_array, path, archive, info, name)) for name, info in chosen.items()}
 
 
 @contextmanager
@@ -123,7 +125,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except OSError as error:
         raise unreadable(path, error) from error
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, SystemError, ValueError) as error:
         raise SettingError(
             f"{path}: not a complete .npz file ({error}). Write it again with np.savez or np.savez_compressed.",
             key="damaged-npz",
@@ -137,6 +139,8 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
             raise ValueError(f"NPY version {version}")
         try:
             shape, _, dtype = HEADERS[version](stream)
+        except SystemError:
+            raise  # no statement about the file: see read_again
         except Exception as error:  # headers are parsed as Python, so that damaged text may raise anything
             raise ValueError(f"a header that cannot be read: {str(error) or type(error).__name__}") from error
         if dtype.hasobject:
