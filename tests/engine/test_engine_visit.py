@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,10 +13,12 @@ from torch import Tensor, nn
 
 from fedfloor.base.chance import generator
 from fedfloor.base.errors import RunError
+from fedfloor.base.outside import load
 from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.engine.engine import Engine, Samples
 from fedfloor.engine.visit import VisitStats, train
-from fedfloor.models.network import Network
+from fedfloor.models.network import Network, build
+from fedfloor.models.zoo import Shape
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objectives.objective import Plain, Visit
@@ -170,6 +173,32 @@ def test_dropout_masks_are_keyed_by_the_visit_and_by_nothing_else() -> None:
     other: list[dict[str, int]] = [{"seed": 6}, {"round": 8}, {"tick": 3}, {"device": 4}, {"visit": 2}]
     results = [after(KEY), *(after(replace(KEY, **change)) for change in other)]
     assert len(set(results)) == 6
+
+
+meanwhile: list[threading.Thread] = []  # what runs while the next network is built
+
+
+def interrupted(shape: Shape, classes: int) -> nn.Module:
+    """A network during whose construction other threads run as far as they can."""
+    first = nn.Linear(math.prod(shape), 4)
+    while meanwhile:
+        thread = meanwhile.pop()
+        thread.start()
+        thread.join(0.5)
+    return nn.Sequential(nn.Flatten(), first, nn.Linear(4, classes))
+
+
+def test_a_visit_in_another_thread_changes_no_initial_weights() -> None:
+    """Visits seed the generator from which PyTorch draws initial weights, too."""
+    here = park((3, 1))
+    of = engine(here, dropout(here.dataset.shape, 3))
+    name = f"{__name__}:interrupted"
+    load(name, "model")
+    alone = build(name, here.dataset.shape, 3, seed=0)
+    other = threading.Thread(target=lambda: walk(of, visits([0])[0]))
+    meanwhile.append(other)
+    assert bits(build(name, here.dataset.shape, 3, seed=0).flat) == bits(alone.flat)
+    other.join()
 
 
 def test_training_leaves_evaluation_mode() -> None:

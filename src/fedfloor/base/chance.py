@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import DTypeLike, NDArray
+
+DRAWING = RLock()  # PyTorch's global generator, from which dropout and initial weights draw; see drawing
 
 
 def key(seed: int, purpose: str, *place: int) -> int:
@@ -66,3 +70,22 @@ class _Key(ISeedSequence):
 def torch_seed(seed: int, purpose: str, *place: int) -> int:
     """Return a 63-bit seed for a ``torch.Generator``, for dropout masks and initial weights."""
     return key(seed, purpose, *place) & ((1 << 63) - 1)
+
+
+@contextmanager
+def drawing(seed: int | None = None) -> Iterator[None]:
+    """Reserve PyTorch's global generator on the CPU for this thread while the body runs, and restore it afterwards.
+
+    Several devices may be threads of one process, and a user may train in threads: one that seeds the generator while
+    another builds a network would change that network's initial weights. Training, which seeds the generator by each
+    visit's key and does not restore it, holds :data:`DRAWING` alone.
+
+    Args:
+        seed: the seed with which the body begins; None leaves the generator's state.
+    """
+    import torch  # late, because commands that train nothing draw, too
+
+    with DRAWING, torch.random.fork_rng(devices=[]):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield

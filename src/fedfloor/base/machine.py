@@ -97,6 +97,8 @@ def kept_settings() -> Iterator[None]:
     import numpy as np
     import torch
 
+    from fedfloor.base.chance import DRAWING
+
     threads = torch.get_num_threads()
     kind = torch.get_default_dtype()
     drawn = random.getstate()
@@ -119,9 +121,10 @@ def kept_settings() -> Iterator[None]:
             setattr(part, name, value)
         if _determinism() != exact:  # the call imports PyTorch's compiler, which takes seconds
             torch.use_deterministic_algorithms(exact[0], warn_only=exact[1])
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
-        torch.set_rng_state(generator)
+        with DRAWING:
+            if cuda:
+                torch.cuda.set_rng_state_all(cuda)
+            torch.set_rng_state(generator)
         np.random.set_state(numbers)
         random.setstate(drawn)
         torch.set_default_dtype(kind)

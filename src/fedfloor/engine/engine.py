@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedfloor.base.chance import generator
+from fedfloor.base.chance import drawing, generator
 from fedfloor.data.dataset import Labels, Targets, Values
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.limit import Limit, Longest
@@ -125,7 +125,7 @@ def separable(network: Network, shape: tuple[int, ...]) -> bool:
     tried = network.flat.clone()
     network.module.train()
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), drawing():
             whole = network.module(x)
             single = torch.cat([network.module(sample[None]) for sample in x])
         unchanged = network.flat.equal(tried)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedfloor.base.chance import DRAWING
 from fedfloor.base.errors import DivergedError, RunError, SettingError
 from fedfloor.base.outside import reason
 from fedfloor.engine import private, steps
@@ -206,7 +207,8 @@ def local_update(
 
     # 3. Training; without a number of its own, a visit leaves the device's next one the same samples
     try:
-        stats = _protected(engine, work, goal, samples, about, key, moments)
+        with DRAWING:
+            stats = _protected(engine, work, goal, samples, about, key, moments)
     except SingleSampleError as error:
         advice = without_single_samples(work.batch_size, len(samples), engine.park.holdings)
         raise RunError(f"{error} {advice}", key=error.key) from error

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfloor.base.chance import drawing
 from fedfloor.base.checking import parsed, toml
 from fedfloor.base.errors import SettingError, require, shown
 from fedfloor.base.machine import one_thread
@@ -353,7 +354,7 @@ def _network(header: Header, task: Task, tensors: Mapping[str, Tensor], *, trust
         numbers = sum(parameter.numel() for parameter in bare.parameters())
         if numbers > (held := sum(tensor.numel() for tensor in tensors.values())):
             raise SettingError(f"it has {numbers} parameters, but the file {held}.")
-    with torch.random.fork_rng(devices=[]):
+    with drawing():
         return Network(*made())
 
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate, pairwise
-from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from fedfloor.base.chance import torch_seed
+from fedfloor.base.chance import drawing, torch_seed
 from fedfloor.base.errors import SettingError, nearest, unknown
 from fedfloor.base.machine import require_memory
 from fedfloor.base.outside import loaded, located
@@ -24,7 +23,6 @@ from fedfloor.models.parcel import Parcel
 from fedfloor.models.settings import with_settings
 from fedfloor.models.zoo import NETWORKS, Builder, Shape, pool_first
 
-SEEDING = Lock()  # PyTorch's global generator, for the devices of a park that are threads of one process
 COPIES = 3  # least number of copies of a model in training: the model, the arrived model, the gradient
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
 HEAD = ("head", "classifier")
@@ -303,8 +301,7 @@ def build(
     >>> network.flat.numel(), network.classifier, network.classifier_parameters
     (199210, '5', 2010)
     """
-    with SEEDING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, "weights"))
+    with drawing(torch_seed(seed, "weights")):
         return Network(*assembled(name, shape, classes, classifier, adapt, init, settings))
 
 
@@ -317,8 +314,7 @@ def unseeded(name: str, shape: Shape, classes: int, settings: Given = None) -> s
     numbers = []
     kept = True
     for seed in (0, 0, 1):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with drawing(seed):
             module = plain(name, shape, classes, settings)
             kept = kept and torch.initial_seed() == seed
         numbers.append([parameter.detach() for parameter in module.parameters() if parameter.requires_grad])
@@ -411,5 +407,5 @@ def count(name: str, shape: Shape, classes: int) -> int:
     >>> count("logistic", (1, 28, 28), 10)
     7850
     """
-    with torch.random.fork_rng(devices=[]):
+    with drawing():
         return sum(p.numel() for p in plain(name, shape, classes).parameters())

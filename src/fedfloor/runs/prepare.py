@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.base import regular
-from fedfloor.base.chance import generator
+from fedfloor.base.chance import drawing, generator
 from fedfloor.base.errors import RunError, SettingError, shown
 from fedfloor.base.machine import one_thread
 from fedfloor.base.names import excerpt
@@ -77,7 +77,7 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool
     pairs = matched(file, whole)
     if not (heads[0] <= set(pairs) and heads[1] <= set(pairs.values())):
         pairs = {name: place for name, place in pairs.items() if name not in heads[0] and place not in heads[1]}
-    with torch.random.fork_rng(devices=[]):  # the network without adaptations by an objective
+    with drawing():  # the network without adaptations by an objective
         bare = _shapes(plain(model.name, data.shape, data.outputs, model.settings).state_dict())
     wrong = []  # tensors without a match, or without valid numbers
     for name in (name for name in file if name not in heads[0] | set(pairs)):
