@@ -110,3 +110,14 @@ def test_a_seed_that_did_not_end_is_named_on_the_console(
     printed = capsys.readouterr().out
     assert "Schedule not finished: FedAvg (seed 1) did 1 of 2 rounds" in printed
     assert "Without a finished round: two." in printed
+
+
+def test_a_file_of_data_in_the_place_of_an_experiment_or_a_name_has_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("own.npz", x=np.zeros((4, 2), np.float32), y=np.zeros(4, np.int64))
+    with refused("data-file"):
+        fedfloor.load("own.npz")
+    with refused("data-name"):
+        fedfloor.run(Experiment("own", data=fedfloor.DataSettings("own.npz")))

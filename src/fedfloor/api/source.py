@@ -162,7 +162,11 @@ def experiment_file(file: str, more: Mapping[str, Any] | None = None) -> Path:
     path = Path(file)
     known = bundled()
     if path.is_file() and (unpacked(path.name).endswith(DATA) or path.suffix.casefold() in (".zip", *FORMATS)):
-        raise SettingError(f"{path} holds data and is not an experiment file. fedfloor new {path} writes one for them.")
+        raise SettingError(
+            f"{path} holds data and is not an experiment file. fedfloor new {path} writes one for them. In Python, "
+            f"Experiment('{path.stem}', data=DataSettings(path='{path}')) is one.",
+            key="data-file",
+        )
     if path.is_dir() and file not in known:
         beside = Path(f"{path}.toml")
         hint = f"Did you mean {beside}? " if beside.is_file() else ""

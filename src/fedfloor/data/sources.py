@@ -195,7 +195,8 @@ def load(
     (60,)
     """
     if name not in SOURCES:
-        raise SettingError(f"data.name: {unknown('data set', name, SOURCES)}")
+        own = " It is a path, which is given as [data] path." if Path(name).exists() else ""
+        raise SettingError(f"data.name: {unknown('data set', name, SOURCES)}{own}", key="data-name")
     source = SOURCES[name]
     reading = reading or Reading()
     folder = _folder(name, root)
