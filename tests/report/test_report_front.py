@@ -22,11 +22,13 @@ from run_folders import make_run, number, price
 CLASSES = ["0", "1", "</script>"]
 
 
-def run(folder: Path, accuracy: float, devices: list[float], method: str = "fedsr", seed: int = 0) -> Path:
+def run(
+    folder: Path, accuracy: float, devices: list[float], method: str = "fedsr", seed: int = 0, samples: int = 40
+) -> Path:
     """Make the folder of a run that ends with an accuracy, and with one per device."""
     made = make_run(folder / f"{method}-{seed}", [0.3, accuracy], method=method, seed=seed, devices=len(devices))
     places = [{"device": k, "name": f"mill {k}", "factory": k % 2, "accuracy": a} for k, a in enumerate(devices)]
-    places = [place | {"samples": 40 + place["device"]} for place in places]
+    places = [place | {"samples": samples + place["device"]} for place in places]
     body = {"round": 2, "classes": CLASSES, "confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "devices": places}
     (made / "evaluation.json").write_text(json.dumps(body | {"device_accuracy": "measured"}))
     return made
@@ -166,15 +168,15 @@ def test_the_worst_device_is_named(tmp_path: Path) -> None:
 
 
 def test_devices_sort_and_have_a_verdict(tmp_path: Path) -> None:
-    run(tmp_path, 0.5, [0.9, 0.88, 0.1, 0.9, 0.9, 0.91])
-    run(tmp_path, 0.5, [0.8, 0.89, 0.05, 0.9, 0.8, 0.8], "local-only")
+    run(tmp_path, 0.5, [0.9, 0.88, 0.1, 0.9, 0.9, 0.91], samples=70)
+    run(tmp_path, 0.5, [0.8, 0.89, 0.05, 0.9, 0.8, 0.8], "local-only", samples=70)
     section = html.unescape(device_section(groups(ordered(collect([tmp_path]))), {}))
     body = section.split("<tbody>")[1].split("</tbody>")[0]
     rows = [row for row in body.split("<tr>") if row.strip()]
     verdicts = {row.split('scope="row"')[1].split(">")[1].split("<")[0]: row.split(">")[-3][:-4] for row in rows}
     assert verdicts == {
-        "mill 2": "gains by sharing, far behind the others",
-        "mill 1": "loses by sharing",
+        "mill 2": "gain may be chance, far behind the others",  # 4 of 72 samples
+        "mill 1": "loss may be chance",  # one sample
         "mill 0": "gains by sharing",
         "mill 3": "as alone",
         "mill 4": "gains by sharing",
@@ -184,6 +186,14 @@ def test_devices_sort_and_have_a_verdict(tmp_path: Path) -> None:
     assert body.count('class="ff-spark"') == 6
     assert body.count("<title>local only") == 6
     assert 'data-value="0.1"' in body
+
+
+def test_a_device_is_far_behind_the_others_only_beyond_chance(tmp_path: Path) -> None:
+    own = [0.74, 0.74, 0.76, 0.67, 0.74, 0.75]  # the fence is at 0.7275
+    for samples, far in ((40, 0), (400, 1)):
+        run(tmp_path / str(samples), 0.7, own, samples=samples)
+        section = str(device_section(groups(ordered(collect([tmp_path / str(samples)]))), {}))
+        assert section.count("far behind the others") == far
 
 
 def test_what_differs_are_the_settings_of_each_method(tmp_path: Path) -> None:

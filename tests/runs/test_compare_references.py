@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
+import re
+import shlex
+import shutil
 
 import pytest
 
@@ -52,3 +56,20 @@ def test_each_device_alone_grows_trees_beside_trees(plant: Command) -> None:
 def test_names_that_cannot_be_compared_are_refused_before_training(plant: Command, methods: str, told: str) -> None:
     plant.refused(plant("compare", "t.toml", *TREES, "--methods", methods, "--out", "c"), told)
     assert not (plant.folder / "c").exists()
+
+
+def test_a_reports_commands_repeat_the_methods_with_their_settings(plant: Command) -> None:
+    """A run's own file has the settings of its method alone; the comparison's file has those of all."""
+    with (plant.folder / "t.toml").open("a") as file:
+        file.write("\n[methods.near]\nmethod = 'fedprox'\nmu = 0.5\n\n[methods.fedprox]\nmu = 0.2\n")
+    few = ("--set", "model.name=logistic", "--set", "rounds=2", "--ranks", "1")
+    assert plant("compare", "t.toml", *few, "--methods", "fedavg,near,fedprox", "--out", "c").code == 0
+    page = html.unescape((plant.folder / "c" / "report.html").read_text())
+    told = {tuple(shlex.split(text)[1:]) for text in re.findall(r"fedfloor compare [^<]+", page)}
+    assert len(told) == 2
+    for line in told:
+        done = plant(*line, "--ranks", "1")
+        assert done.code == 0, done.err
+        for method in ("fedavg", "near", "fedprox"):
+            assert loss_of(plant, f"runs/again/{method}-seed0") == loss_of(plant, f"c/{method}-seed0")
+        shutil.rmtree(plant.folder / "runs" / "again")

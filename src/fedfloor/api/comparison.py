@@ -20,7 +20,7 @@ from fedfloor.report.groups import curve, display_name, groups
 from fedfloor.report.numbers import between
 from fedfloor.report.story import story
 from fedfloor.report.table import natural_target, paired, summary
-from fedfloor.runs import ledger
+from fedfloor.runs import comparison_file, ledger
 from fedfloor.runs.compare import PlannedRun, carry_out, check_folder
 from fedfloor.runs.folder import flat
 from fedfloor.runs.forecast import warn_of_unequal_passes
@@ -170,6 +170,7 @@ def compare(
         work, limits or Limits(), size, followed(report, show, limits or Limits()), resume=resume, tolerant=True,
         keep=True, begin=warn_of_unequal_passes,
     )  # fmt: skip
+    comparison_file.keep(experiment, folder)
     gone = tuple(place for place, why in ends.items() if why == "diverged")
     return Comparison(folder, tuple(ends), "finished" if whole else "interrupted", gone)
 

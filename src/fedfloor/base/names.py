@@ -133,6 +133,7 @@ PCA = "pca"  # the method that trains nothing, so that no device can train alone
 AUTOENCODER = "--set method.name=fedavg --set model.name=ae-dense --set rounds=20"  # training in its place
 ROUNDLESS = (SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)  # references without rounds of training
 REFERENCES_FOLDER = "references"  # in a run's folder, for its references
+COMPARISON_FILE = "comparison.toml"  # in a comparison's folder: the experiment with the entries of all methods
 
 
 def plain(name: str) -> str:

@@ -272,6 +272,7 @@ def compare(
         DivergedError: runs diverged; the others were carried out and summarised.
         RunError: a run failed for another reason.
     """
+    from fedfloor.runs import comparison_file
     from fedfloor.runs.compare import carry_out, check_folder
     from fedfloor.runs.forecast import warn_of_unequal_passes
     from fedfloor.runs.results import round_of
@@ -281,6 +282,7 @@ def compare(
     ends, whole = carry_out(
         work, stop, size, followed(stop, track), resume=resume, tolerant=True, keep=True, begin=warn_of_unequal_passes
     )
+    comparison_file.keep(work[0].experiment, out)
     target = stop.target(work[0].experiment.evaluate.figure)
     summary(list(ends), out / "report.html", target, as_json=as_json, at=at, against=against)
     gone = [f"{run.label} in round {round_of(run.out)}" for run in work if ends.get(run.out) == "diverged"]

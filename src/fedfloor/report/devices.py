@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 from markupsafe import Markup
@@ -24,6 +25,7 @@ from fedfloor.tasks.figures import ACCURACY, Figure
 LONG = 60  # rows; a longer table is folded
 FENCE = 1.5  # quartile ranges beyond the quartile, after Tukey
 SPARK_PX = (120, 18)
+FEWEST = 6  # samples in which two models must differ to be told apart at 5 %
 LEAST = 4  # devices from which on quartiles have a meaning
 
 Cell = tuple[Any, float | None]  # what is shown, and by what it is sorted; None at the end
@@ -61,20 +63,43 @@ class Places:
         reach = FENCE * (high - low)
         return low - reach if self.measure.kind.better == "higher" else high + reach
 
-    def verdict(self, place: Place, *, tested: bool) -> str:
-        """Return what sharing does to a device, and whether it is far behind the others."""
+    def verdict(self, place: Place, samples: int | None) -> str:
+        """Return what sharing does to a device, and whether it is far behind the others.
+
+        Args:
+            samples: the number of the device's test samples, by which an accuracy may differ by chance; None or 0 if
+                it has none.
+        """
         value = self.first.get(place)
         alone = self.alone.get(place)
-        fence = self.fence
         if value is None:
-            return "not defined" if tested else "not tested"
+            return "not defined" if samples else "not tested"
         parts = []
         if alone is not None:
-            gain = self.measure.gain(value, alone)
-            parts.append("gains by sharing" if gain > 0 else "loses by sharing" if gain < 0 else "as alone")
-        if fence is not None and self.measure.gain(value, fence) < 0:
+            parts.append(self.sharing(self.measure.gain(value, alone), samples))
+        if self.is_far_behind(value, samples):
             parts.append("far behind the others")
         return ", ".join(parts) or "as the others"
+
+    def sharing(self, gain: float, samples: int | None) -> str:
+        """Return what sharing does to a device.
+
+        An accuracy's gain of fewer than :data:`FEWEST` samples may be chance: by McNemar's exact test five of five
+        have a p of 2·½^5 = 6 %, and if others are lost in turn, more.
+        """
+        if gain == 0:
+            return "as alone"
+        if self.measure == ACCURACY and samples and round(abs(gain) * samples) < FEWEST:
+            return f"{'gain' if gain > 0 else 'loss'} may be chance"
+        return f"{'gains' if gain > 0 else 'loses'} by sharing"
+
+    def is_far_behind(self, value: float, samples: int | None) -> bool:
+        """Return whether a device is beyond Tukey's fence, an accuracy also by two standard errors of its samples."""
+        if self.fence is None or self.measure.gain(value, self.fence) >= 0:
+            return False
+        usual = median(self.first.values())
+        error = math.sqrt(usual * (1 - usual) / samples) if self.measure == ACCURACY and samples else 0.0
+        return self.measure.gain(usual, value) > 2 * error
 
 
 def device_section(compared: Compared, drawn: dict[str, Any]) -> str:
@@ -164,7 +189,7 @@ def _cells(
         row += [_number(measure, own), _signed(measure, gain, value)] if where.alone else []
         row += [_course(where, key)] if where.courses else []
         row += [(_spark(where, key), value)] if len(where.methods) > 1 else []
-        row += [(where.verdict(key, tested=bool(place.samples)), gain if where.alone else value)]
+        row += [(where.verdict(key, place.samples), gain if where.alone else value)]
         rows.append(row)
     return head, rows
 
@@ -223,10 +248,13 @@ def _caption(compared: Compared, where: Places) -> str:
         low, high = (metric(where.measure, value) for value in where.span[2:])
         dots += f"Over the rounds: {where.methods[0][0].label.shown}, from {low} at the bottom to {high} at the top. "
     on = f"on the {words.on(compared.runs)} samples of each device"
+    errors = few = ""
+    if where.measure == ACCURACY:
+        errors = ", and two standard errors of the device's own test samples below the median device"
+        few = f" Fewer than {FEWEST} of these samples may be chance." if where.alone else ""
     return (
         f"{where.measure.title} of the final models {on}, the worst first; a click on a column's name sorts by it. "
-        f"{expected}{dots}Far behind: {FENCE:g} quartile ranges beyond the quartile of all devices. The verdict on a "
-        "single device rests on its own test samples alone, and may be chance."
+        f"{expected}{dots}Far behind: {FENCE:g} quartile ranges beyond the quartile of all devices{errors}.{few}"
     )
 
 

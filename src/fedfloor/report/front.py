@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,9 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from fedfloor.base.names import AUTOENCODER, LOCAL_ONLY, PCA, REFERENCES, count
+from fedfloor.base.checking import toml
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import AUTOENCODER, COMPARISON_FILE, LOCAL_ONLY, PCA, REFERENCES, count
 from fedfloor.base.templates import render
 from fedfloor.report.groups import Compared, Group, contestants, groups
 from fedfloor.report.ledger import Place, RecordedRun, by_place
@@ -284,9 +287,24 @@ def alone_command(compared: Compared) -> str:
 def compare_command(compared: Compared, seeds: str, more: Sequence[str] = ()) -> str:
     """Return the command that compares the methods again with other seeds, or with more methods."""
     rivals = contestants(compared)
-    methods = list(dict.fromkeys([*(group.runs[0].method for group in rivals), *more]))
-    file = f"{shown(rivals.runs[0].folder)}/experiment.toml"
-    return f"fedfloor compare {file} --methods {','.join(methods)} --seeds {seeds} --out runs/again"
+    first = rivals.runs[0]
+    whole = first.folder.parent / COMPARISON_FILE
+    file = whole if whole.is_file() else first.folder / "experiment.toml"
+    known = entries(file)
+    runs = [group.runs[0] for group in rivals]
+    methods = [run.method for run in runs if run.method in known or run.settings.kind == run.method]
+    listed = shlex.quote(",".join(dict.fromkeys([*methods, *more])))
+    place = f"{shown(file.parent)}/{file.name}"
+    return f"fedfloor compare {place} --methods {listed} --seeds {seeds} --out runs/again"
+
+
+def entries(file: Path) -> set[str]:
+    """Return the names that an experiment gives to methods of its own; none if the file is damaged."""
+    try:
+        held = toml(file, "an experiment").get("methods")
+    except SettingError:
+        return set()
+    return set(held) if isinstance(held, dict) else set()
 
 
 def steps(compared: Compared, best: Sequence[Group], local: Sequence[Group]) -> list[NextStep]:

@@ -318,7 +318,7 @@ def beside(
         SettingError: a method has the name of a reference, the first method does not train, or a reference of ``only``
             does not fit.
     """
-    for name in REFERENCES:
+    for name in REFERENCES if only is None else only:
         if name in methods or (name in experiment.methods and name != SCIKIT_LEARN):
             raise SettingError(f"method '{name}' is also one of the --references: leave out one of the two.")
     needs = _needs(experiment, methods[0])

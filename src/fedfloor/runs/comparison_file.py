@@ -1,0 +1,18 @@
+"""The experiment of a whole comparison: a run's own file has the settings of its method alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedfloor import config
+from fedfloor.base.names import COMPARISON_FILE
+from fedfloor.experiment import Experiment
+from fedfloor.runs import folder
+
+
+def keep(experiment: Experiment, out: Path) -> None:
+    """Write the experiment from which all runs of a comparison follow into its folder.
+
+    The file has the entries of all methods, so that the comparison can be repeated with other seeds or methods.
+    """
+    folder.write(out / COMPARISON_FILE, config.brief(experiment))
