@@ -51,7 +51,7 @@ class Prices:
         network: the name of the network's profile; None for a network without one.
         rows: a dictionary per method: ``rounds``, ``seconds_per_round``, ``hours``, ``MB_per_round``, ``GB``,
             ``joules_per_round``, ``joules``, ``raw_MB`` (of the samples, which stay where they are), ``waits_for``, and
-            of these the parts before round 1, ``setup_…`` and ``normalise_…``.
+            of these the parts before round 1, ``setup_…`` and ``normalise_…``, with their shares (0 to 1).
         links: a dictionary per method, link and direction, such as ``device_edge_up``: ``MB_per_round`` and ``GB``.
         free: the methods in which nothing travels, which have no price and no row.
         notes: sentences on what was assumed.
@@ -214,8 +214,8 @@ class _Bill:
             seconds, size = (paid.seconds, sum(paid.bytes.values())) if paid else (0.0, 0)
             row |= {f"{part}_seconds": seconds, f"{part}_MB": size / 1e6}
             row |= {
-                f"{part}_share_of_seconds": share(seconds, self.seconds),
-                f"{part}_share_of_bytes": share(size, total),
+                f"{part}_share_of_seconds": seconds / self.seconds if seconds else 0.0,
+                f"{part}_share_of_bytes": size / total if size else 0.0,
             }
         return row
 
@@ -225,15 +225,6 @@ class _Bill:
             {"method": self.method, "link": link, "MB_per_round": sent / self.rounds / 1e6, "GB": sent / 1e9}
             for link, sent in sorted(self.bytes.items())
         ]
-
-
-def share(part: float, whole: float) -> str:
-    """Return a share of a total in percent, with two significant digits.
-
-    >>> share(0.0412, 100), share(0, 0)
-    ('0.041 %', '0 %')
-    """
-    return f"{100 * part / whole:.2g} %" if part else "0 %"
 
 
 def waits_for(critical: Critical, names: Names = NUMBERED) -> str:

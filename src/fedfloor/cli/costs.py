@@ -105,7 +105,14 @@ def _price_experiment(
     show(costs, as_json=False, title=title)
     for part, words in BEFORE.items():
         if any(row[f"{part}_seconds"] or row[f"{part}_MB"] for row in rows):
-            shown = [{k: v for k, v in row.items() if k == "method" or k.startswith(part)} for row in rows]
+            shown = [
+                {
+                    k: f"{100 * v:.2g} %" if "_share_" in k else v
+                    for k, v in row.items()
+                    if k == "method" or k.startswith(part)
+                }
+                for row in rows
+            ]
             show(shown, as_json=False, title=f"of this, {words} before round 1")
     show(prices.links, as_json=False, title="bytes on each link")
 
