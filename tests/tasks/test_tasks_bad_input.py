@@ -179,6 +179,29 @@ def test_a_table_of_one_class_offers_the_anomaly_task(tmp_path: Path) -> None:
     assert task.spelled(["gut", "Störung", ""]) == ["normal", "anomaly", ""]
 
 
+def test_rows_without_a_label_are_neither_normal_nor_anomalies_of_a_detector(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # each third row has no label; of windows of two rows two of three have such a row, one of three ends with one
+    split = {"split": {"kind": "device"}, "window": {"length": 2, "step": 1}, "task": "reconstruction"}
+    words = ("NA", "", "-")
+    found = data(tmp_path, put(label="ok"), **split)
+    change = put(label=lambda row: words[row["cycle"] % 9 // 3] if row["cycle"] % 3 == 0 else "ok")
+    known = data(tmp_path, change, **split)
+    told = re.search(r"([\d]+) of 270 rows have no label \(empty, '-', 'NA'\): (.*) are left out", caplog.text)
+    assert told is not None
+    assert int(told[1]) == sum(-(-(60 + 5 * m) // 3) for m in range(4))
+    assert len(known.y) == pytest.approx(len(found.y) / 3, abs=3)  # windows of rows 1 and 2 of each three
+    assert len(known.y_test) == pytest.approx(2 * len(found.y_test) / 3, abs=1)
+    assert not known.y_test.any()
+    assert known.task.spelled(["n/a", "-", "?", "NaN", "worn"]) == ["", "", "", "", "anomaly"]
+
+
+def test_rows_without_a_label_beside_faults_alone_are_not_taken_for_normal_operation(tmp_path: Path) -> None:
+    with refused("normal-class"):
+        data(tmp_path, put(label=lambda row: "" if row["label"] > 15 else "Störung"), task="reconstruction")
+
+
 def test_a_detector_takes_the_labels_of_its_training_table(tmp_path: Path) -> None:
     task = data(tmp_path, put(label=lambda row: int(row["label"] < 5)), task="reconstruction").task
     assert list(task.spelled(["0", "1", "2", ""])) == ["normal", "anomaly", "anomaly", ""]

@@ -71,6 +71,24 @@ def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
     return replace(reading, window=Window(window.length + ahead, window.stride))
 
 
+def without_label(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, task: Reconstruction) -> Cut:
+    """Return the samples whose label is known: for testing of the last row, for training of each row."""
+    unknown = [i for i, label in enumerate(classes) if task.states_nothing(label)]
+    if not unknown or len(classes) == 1:  # without labels all rows count as normal
+        return cut
+    none = np.isin(rows.y, unknown)
+    before = np.concatenate([[0], np.cumsum(none)])
+    within = before[cut.start + cut.length] > before[cut.start]
+    out = np.where(cut.test, none[cut.last], within & (task.abnormal == "out"))
+    shown = ", ".join(repr(classes[i]) if classes[i] else "empty" for i in unknown)
+    log.warning(
+        "%s: %s of %s rows have no label (%s): %s of %s training and %s of %s test samples are left out.",
+        name, f"{none.sum():,}", f"{len(none):,}", shown, f"{(out & ~cut.test).sum():,}",
+        f"{(~cut.test).sum():,}", f"{(out & cut.test).sum():,}", f"{cut.test.sum():,}",
+    )  # fmt: skip
+    return Cut(cut.start[~out], cut.test[~out], cut.length)
+
+
 def without_abnormal(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading) -> Cut:
     """Return the samples; for a reconstruction without training samples that have an abnormal row.
 
@@ -80,6 +98,7 @@ def without_abnormal(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, 
     task = reading.asked
     if not isinstance(task, Reconstruction):
         return cut
+    cut = without_label(name, classes, rows, cut, task)
     before = np.concatenate([[0], np.cumsum(rows.y != _normal(name, classes, task))])
     odd = ~cut.test & (before[cut.start + cut.length] > before[cut.start])
     train = int((~cut.test).sum())
@@ -114,13 +133,17 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
                 f"{some(classes, 20)}."
             )
         return classes.index(task.normal)
-    known = [i for i, name in enumerate(classes) if name.strip().lower() in (*NORMAL, "")]
     if len(classes) == 1:
         return 0
+    labels = [label for label in classes if not task.states_nothing(label)]
+    known = [classes.index(label) for label in labels if label.strip().lower() in NORMAL]
     if len(known) != 1:
+        none = "" if len(labels) == len(classes) else (
+            " Rows without a label are left out. If they are normal operation, write 'normal' there."
+        )  # fmt: skip
         raise SettingError(
-            f"{name}: unknown which of the classes {', '.join(classes[:20])} is normal operation. Name the class: "
-            '[data] task = { kind = "reconstruction", normal = "…" }.',
+            f"{name}: unknown which of the classes {', '.join(labels[:20])} is normal operation. Name the class: "
+            f'[data] task = {{ kind = "reconstruction", normal = "…" }}.{none}',
             key="normal-class",
         )
     return known[0]

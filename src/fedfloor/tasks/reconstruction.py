@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CLASSES = ("normal", "anomaly")
 NORMAL = ("normal", "0", "0.0", "ok", "no", "none", "false")  # usual names of the class of normal operation
+UNLABELLED = ("", "na", "n/a", "nan", "null", "-", "?")  # labels that state neither
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,18 @@ class Reconstruction(Task):
         return Residual(module), None if classifier is None else f"body.{classifier}"
 
     def spelled(self, labels: Sequence[str]) -> list[str]:
-        """Return "normal" or "anomaly" for each label of a table; empty labels stay empty."""
+        """Return "normal" or "anomaly" for each label of a table, and "" for those that :func:`states_nothing`.
+
+        >>> Reconstruction().spelled(["ok", "worn", "N/A", ""])
+        ['normal', 'anomaly', '', '']
+        """
         usual = NORMAL if self.normal is None else (self.normal.strip().lower(), CLASSES[0])
-        return [label and CLASSES[label.strip().lower() not in usual] for label in labels]
+        return ["" if self.states_nothing(label) else CLASSES[label.strip().lower() not in usual] for label in labels]
+
+    def states_nothing(self, label: str) -> bool:
+        """Return whether a label states neither normal operation nor an anomaly, such as an empty cell or ``NA``."""
+        word = label.strip().lower()
+        return word in UNLABELLED and (self.normal is None or word != self.normal.strip().lower())
 
     def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
         """Return the mean squared residuals of samples [n], or their mean or sum."""

@@ -276,8 +276,9 @@ class TableLayout:
     def check_words(self, lines: Sequence[int] | NDArray[np.int64], values: Sequence[str], role: str) -> None:
         """Refuse rows without a text for a role, except in predictions."""
         bad = {text for text in {*values} if not text or (role == "label" and text.casefold() in NO_LABEL)}
-        open_end = role == "label" and several(self.reading.ended)  # of lives that are not over
-        if self.lenient or role.startswith(CATEGORY) or not bad or open_end:
+        # lives that are not over, and samples that a detector leaves out
+        optional = role == "label" and (several(self.reading.ended) or self.reading.asked.detects)
+        if self.lenient or role.startswith(CATEGORY) or not bad or optional:
             return
         row = next(row for row, text in enumerate(values) if text in bad)
         problem = f"'{values[row]}' is no label" if values[row] else "empty"
