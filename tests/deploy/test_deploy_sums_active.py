@@ -436,6 +436,14 @@ def test_a_unit_that_rounds_updates_away_is_refused(tmp_path: Path) -> None:
             one.devices[0].standing(network.size, VISIT, {**about, "fraction": fraction}, one.place)
 
 
+def test_a_wide_bound_is_no_reason_for_coarse_steps() -> None:
+    """With steps in proportion to a bound of 10⁶, an edge could round the sums of all devices but one to zero."""
+    sums = DeviceSum(0, 24, SecureSum(bits=64, bound=1e6, together=True), BySamples())
+    assert sums.coarsest(1e6, 9) == sums.coarsest(8.0, 9) == 8 * 2.0**-12
+    few = DeviceSum(0, 24, SecureSum(bits=16), BySamples())
+    assert few.coarsest(8.0, 9) == 8 * 16 * 9 * 2.0**-15  # all that 16 bits allow for nine devices
+
+
 # -- keys and factories that are not the devices' ---------------------------------------------------------------------
 
 

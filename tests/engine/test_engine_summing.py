@@ -20,7 +20,7 @@ from fedfloor.engine.limit import Limit, Part
 from fedfloor.engine.summand import bound, farthest
 from fedfloor.engine.travel import VisitPath
 from fedfloor.methods.catalog import METHODS
-from fedfloor.parts.protection.masking import threshold
+from fedfloor.parts.protection.masking import FixedPoint, threshold
 from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.parts.travel.limits import NormLimit
 from fedfloor.plan.nodes import Work
@@ -213,6 +213,21 @@ def test_a_change_is_bounded_by_rate_and_steps_or_by_the_setting() -> None:
     assert bound(SecureSum(), replace(sgd, steps=500), 24) == 8
     assert bound(SecureSum(bound=0.25), sgd, 24) == 0.25
     assert math.isinf(farthest(replace(sgd, objective="histograms"), 24, 400))
+
+
+@pytest.mark.parametrize("devices", [3, 18, 1000])
+def test_sums_have_the_room_that_double_precision_leaves(devices: int) -> None:
+    """The widest numbers of all devices fit, and a mean of numbers near 1 is off by at most K·2^−52."""
+    most = bound(SecureSum(bits=64, together=True), Work(objective="kmeans"), 24)
+    assert most == 2048
+    fixed = FixedPoint.sized(2, 64, most, 24.0 * devices, devices)
+    for level in (most, -most, 1.0):
+        means = np.random.default_rng(0).uniform(0.5, 1, (devices, 2)) if level == 1 else np.full((devices, 2), level)
+        total = fixed.ring.zeros()
+        for mean in means:
+            fixed.ring.add(total, fixed.encoded(mean, 24.0))
+        change, weight, _ = fixed.decoded(total)
+        assert np.abs(change / weight - means.mean(0)).max() <= max(1.0, abs(level)) * devices * 2.0**-52
 
 
 @pytest.mark.parametrize("across", [False, True])

@@ -339,6 +339,16 @@ def test_kmeans_is_lloyds_on_all_rows(division: str, tmp_path: Path) -> None:
     assert len({tuple(row) for row in centers.round(6)}) == 3
 
 
+def test_windows_of_many_numbers_stay_within_a_secure_sum_by_default() -> None:
+    """The distances of k-means grew with the numbers of a window: 12 devices of 12 withdrew from demo-anomaly."""
+    rows = SampleRows(np.random.default_rng(0).normal(size=(64, 40, 10)), np.zeros(64, np.int64), Classification())
+    kmeans = KMeans(states=2)
+    theta = {**kmeans.parameters((40, 10), 400), "phase": np.full(1, 2.0)}
+    for bits in (32, 64):
+        mean = kmeans.mean_sums(rows, theta, kmeans.shapes((40, 10), 400), f"secure-sum bits={bits} together=true")
+        assert mean[-1] == pytest.approx(np.square(rows.x).mean())
+
+
 def test_a_device_whose_sums_are_too_large_for_the_mask_withdraws_with_its_crew(tmp_path: Path, caplog: Any) -> None:
     path = table(tmp_path, "reconstruction", "equal")
     header, *lines = path.read_text().splitlines()

@@ -40,7 +40,7 @@ from fedfloor.parts.protection.discrete import discrete_gaussian
 from fedfloor.parts.protection.masking import SEALED_BYTES, Bytes, DeviceKeys, FixedPoint, PublicKeys
 from fedfloor.parts.protection.shares import KEY_BYTES
 from fedfloor.parts.travel import chains
-from fedfloor.parts.travel.codecs import SecureSum
+from fedfloor.parts.travel.codecs import BOUND, SecureSum
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
@@ -372,8 +372,11 @@ class DeviceSum:
         return json.dumps([*place, key.visit]).encode(), state
 
     def coarsest(self, most: float, devices: int) -> float:
-        """Return the greatest step of a sum of so many devices, for an update of the weight 1 and at most ``most``."""
-        return most * max(COARSEST, UNEVEN * devices * 2.0 ** (1 - self.codec.bits))
+        """Return the greatest step of a sum of so many devices, for an update of the weight 1 and at most ``most``.
+
+        A wide bound, of sums, is no reason for coarse steps.
+        """
+        return max(min(most, BOUND) * COARSEST, most * UNEVEN * devices * 2.0 ** (1 - self.codec.bits))
 
     def checked_scale(self, given: Mapping[str, Any], work: Work) -> tuple[mix.Mix, int]:
         """Return the checked mixing rule and number of bits after the binary point of a sum.

@@ -68,7 +68,12 @@ def farthest(work: Work, samples: int, numbers: int) -> float:
 
 
 def bound(codec: SecureSum, work: Work, samples: int) -> float:
-    """Return the greatest change of a number in a visit, to which a device clips larger ones."""
+    """Return the greatest change of a number in a visit, to which a device clips larger ones.
+
+    Sums are not clipped: a device beyond theirs withdraws.
+    """
+    if objectives.objective(work.objective, work.settings).withdraws:
+        return codec.widest
     return codec.bound or min(BOUND, farthest(work, samples, 1))
 
 

@@ -29,7 +29,7 @@ class KMeans(ExactSums):
         round 1: Σ x and Σ x² give the mean m and the deviation s of each number; 4k candidates ← m + s·N(0, 1)
         round 2: devices count the samples nearest to each candidate; the cloud draws k of them as k-means++ does from
             weighted points, with the first at random and each other by its count times its squared distance
-        later, each device k and centre c: n_kc and Σ x of its samples nearest to c [D], and Σ_i min_c ‖x_i − c‖²
+        later, each device k and centre c: n_kc and Σ x of its samples nearest to c [D], and Σ_i min_c ‖x_i − c‖²/D
         c ← Σ_k Σ x/Σ_k n_kc, unless no sample is near, until no sample changes its centre: then the centres stay
 
     The residual of a sample is its difference from the nearest centre; a score is its mean square.
@@ -81,7 +81,7 @@ class KMeans(ExactSums):
         own = np.eye(len(points))[apart.argmin(1)]
         number[: len(points)] = own.sum(0)
         first[: len(points)] = own.T @ x
-        return {"number": number, "first": first, "cost": np.asarray(apart.min(1).sum())}
+        return {"number": number, "first": first, "cost": np.asarray(apart.min(1).sum() / x.shape[1])}
 
     def implausible(self, total: Named, count: float, theta: Named) -> bool:
         first = total["first"]

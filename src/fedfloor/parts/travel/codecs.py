@@ -34,6 +34,7 @@ from fedfloor.parts.travel.path import NONE, RECEIPT, SUM, UPDATE, PathPart
 SHARED = 0.6  # least share of the holders of a device's secrets, of whom those of its crew's others lack a few
 AT_ONCE = 1 << 16  # numbers to round at a time
 BOUND = 8.0  # of a secure sum: the greatest change of a number, however many steps a visit has
+PRECISION = 52  # bits after the point of a double near 1
 
 
 @dataclass(frozen=True)
@@ -313,7 +314,7 @@ class SecureSum(Codec):
         bits: the bits of a number; the sum is modulo 2^bits, with as many fractional bits as the number of devices
             allows.
         bound: the greatest change of a number; larger changes are clipped to it. 0: as far as the visit's rate and
-            steps lead, at most 8. A model that is sums refuses larger ones instead.
+            steps lead, at most 8. A model that is sums refuses larger ones instead: see :attr:`widest`.
         threshold: the share of a group's devices, in (1/2, 1], that unmasking needs; at least three devices.
         across: whether there is one sum over the devices of all factories, of which at least three must deliver; no
             edge and no cloud then sees a single factory's sum.
@@ -368,6 +369,23 @@ class SecureSum(Codec):
                 self.threshold,
                 f"{SHARED:g} to 1 with together",
             )
+
+    @property
+    def widest(self) -> float:
+        r"""The greatest number per sample of a model that is sums, B; beyond it a device withdraws.
+
+        The sum over K devices with N samples has steps of at most :math:`2BN/2^{b-1}`, so that it fits b bits, whatever
+        numbers up to B per sample the devices have. Each rounds by at most half a step, and a mean is off by at most
+        :math:`KB\,2^{1-b}`. B = 2^(b − 1 − 52), the default, makes that K·2^−52: the precision of double for a number
+        near 1, in which devices add up anyway, and no finer; all other bits are room. With 64 bits it is 2,048. Of
+        normalised sensors the squares over all N samples add up to N: those of a device with n samples are at most N/n
+        per sample, so that only one with less than a 2,048th of the samples could exceed it. With 32 or 16 bits there
+        is no such room, and it is 8.
+
+        >>> SecureSum(bits=64).widest, SecureSum().widest, SecureSum(bits=64, bound=1e6).widest
+        (2048.0, 8.0, 1000000.0)
+        """
+        return self.bound or max(BOUND, 2.0 ** (self.bits - 1 - PRECISION))
 
     def after(self, layout: NumberLayout) -> NumberLayout:
         return replace(_raw(layout, "secure-sum"), bits=self.bits)
