@@ -23,6 +23,7 @@ from fedfloor.deploy import device_sum, names, own
 from fedfloor.deploy.device import FAILED
 from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.own_work import OwnWork
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.worker import Worker
 from fedfloor.engine import local_update
 from fedfloor.engine.memory import DeviceMemory
@@ -120,6 +121,39 @@ def test_the_same_order_again_has_the_same_noise(tmp_path: Path) -> None:
     _, _, other = of.visit(replace(asked, run="another"))
     assert not np.array_equal(other["w"], first["w"])
     assert of._record.count("visits") == 3  # two, and this question
+
+
+def test_a_visit_with_noise_has_one_update_also_after_the_device_was_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cloud counts one visit, whichever machine was restarted, and however often it is ordered."""
+
+    def restarted() -> Worker:
+        of = worker(tmp_path, NOISY.format("fedavg"))
+        of._record = RevealRecord(tmp_path / "state" / "revealed.sqlite")
+        return of
+
+    of = restarted()
+    asked = order(of, own_work(of))
+    monkeypatch.setattr(of, "trained", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        of.visit(asked)  # its process ends while it trains
+    of = restarted()
+    _, _, first = of.visit(asked)
+    _, _, second = of.visit(replace(asked, about={**asked.about, "tick": 1}))  # the next one of this round
+    assert not np.array_equal(first["w"], second["w"])
+    with refusals.refused("work", RefusedError):
+        of.visit(asked)
+    of = restarted()
+    moved = {name: array + 1 for name, array in asked.arrays.items()}
+    for again in (asked, replace(asked, session=2), replace(asked, arrays=moved)):
+        with refusals.refused("work", RefusedError):
+            of.visit(again)
+    of.visit(replace(asked, run="another"))
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_every_field_of_work_has_a_hostile_value() -> None:

@@ -34,6 +34,7 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS samples (mark INTEGER PRIMARY KEY, most INTEGER, last INTEGER)",
     "CREATE TABLE IF NOT EXISTS answers (what TEXT, digest BLOB, PRIMARY KEY (what, digest)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS spent (name TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS released (place BLOB PRIMARY KEY) WITHOUT ROWID",  # visits with noise
     "CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID",
 )
 
@@ -99,6 +100,15 @@ class RevealRecord:
             base.execute("UPDATE spent SET number = number + 1 WHERE name = ?", (name,))
             ((number,),) = base.execute("SELECT number FROM spent WHERE name = ?", (name,))
         return int(number)
+
+    def released(self, place: bytes) -> bool:
+        """Return whether an update with noise of this visit has left, or is recorded to leave."""
+        return bool(self.rows("SELECT 1 FROM released WHERE place = ?", place))
+
+    def release(self, place: bytes) -> bool:
+        """Record that an update with noise of this visit leaves; return whether none had before."""
+        with self.changing() as base:
+            return base.execute("INSERT OR IGNORE INTO released VALUES (?)", (place,)).rowcount == 1
 
     def secret(self, name: str, size: int) -> bytes:
         """Return random bytes of this name, drawn from the operating system at the first call."""

@@ -153,20 +153,37 @@ class Worker:
     def visit(self, message: Message) -> Reply:
         """Train the received model on the device's samples; return the update and its receipt.
 
-        An update with noise is released once: the same order again, as of an edge that was restarted meanwhile, has the
-        same update, and no new noise that the run's ε would not count.
+        An update with noise is released once for each visit of a run's plan, as the run's ε counts it. The same order
+        again, as of an edge that was restarted meanwhile, has the same update. It is recorded on disk before it leaves,
+        so that this device trains again only if it was itself restarted before that.
+
+        Raises:
+            RefusedError: an update of this visit has left that this device no longer has.
         """
         if not self._noisy:
             return self.trained_visit(message)
         ordered = order_of(message)
         if self._released is None or self._released[0] != ordered:
+            place = place_of(message)
+            self.check_released(message, self._record.released(place))
             self._released = None
             kind, about, arrays = self.trained_visit(message)
             if kind != "update":
                 return kind, about, arrays
+            self.check_released(message, not self._record.release(place))
             arrays = {name: array.copy() for name, array in arrays.items()}  # later training overwrites the model
             self._released = ordered, (kind, about, arrays)
         return self._released[1]
+
+    def check_released(self, message: Message, released: bool) -> None:
+        """Refuse a second update with noise of a visit."""
+        if released:
+            raise RefusedError(
+                "work",
+                f"an update of this visit, in round {message.round} of the run '{printable(message.run)}', has left "
+                "this device before; a second one would have new noise, which ε of the run does not count. Give a "
+                "new run another folder.",
+            )
 
     def trained_visit(self, message: Message) -> Reply:
         """Return what :meth:`visit` does, of new training."""
@@ -384,6 +401,12 @@ class Worker:
         asked = [dict(node.settings), tick, self.engine.memory.held.get(self.device), models]
         each = ROUNDS * (1 + self.engine.task.apart) if node.what == SCORES.name else 1
         self._answers.admit(node.what, asked, RUNS * each * self._evaluations)
+
+
+def place_of(message: Message) -> bytes:
+    """Return the digest of a visit's place in the plan of a run."""
+    place = [message.run, message.round, int(message.about["tick"]), int(message.about["visit"])]
+    return hashlib.sha256(json_text(place).encode()).digest()
 
 
 def order_of(message: Message) -> str:
