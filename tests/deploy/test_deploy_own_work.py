@@ -249,6 +249,12 @@ def set_of(works: list[Work]) -> list[Work]:
     return [work for number, work in enumerate(works) if work not in works[:number]]
 
 
+def test_a_method_that_asks_nothing_in_small_factories_is_planned_without_answers(tmp_path: Path) -> None:
+    """FedGS with noise on samples visited no real machine: each looked for answers that are not asked for."""
+    of = worker(tmp_path, NOISY.format("fedgs"), "fedgs")
+    assert own_work(of).sample_noise > 0
+
+
 def test_schedules_give_each_round_its_own_rate(tmp_path: Path) -> None:
     of = worker(tmp_path, SECURE + "methods.fedavg.work.lr = { kind = 'exponential', start = 0.1, factor = 0.5 }\n")
     assert of._own_work is not None

@@ -103,8 +103,8 @@ class OwnWork:
             raise RefusedError("work", f"this device's experiment has rounds 1 to {self._rounds}, not {number}.")
         try:
             setup = method.method.setup(view)
-            own = {} if setup is None else self._answers(setup)
-            plan = method.own_plan(view, replace(view, round=number), dict.fromkeys(range(DEVICES), own), weights)
+            answers = {} if setup is None else dict.fromkeys(range(DEVICES), self._answers(setup))
+            plan = method.own_plan(view, replace(view, round=number), answers, weights)
             works = walk.works(plan, cloud=False)
         except ANY as error:
             raise RefusedError(
