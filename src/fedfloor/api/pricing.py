@@ -70,7 +70,7 @@ class Prices:
         return tables.pandas("to_pandas").DataFrame([{"network": self.network, **row} for row in self.rows])
 
     def _cells(self) -> list[tuple[str, ...]]:
-        rows = [tuple(_written(row[name]) for name in SHOWN) for row in self.rows]
+        rows = [tuple(tables.written(row[name]) for name in SHOWN) for row in self.rows]
         return [tuple(SHOWN.values()), *rows]
 
     def __repr__(self) -> str:
@@ -78,10 +78,6 @@ class Prices:
 
     def _repr_html_(self) -> str:
         return tables.html(self._cells(), [f"on {self.network or 'its network'}:"], self.notes)
-
-
-def _written(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)
 
 
 @in_python

@@ -102,7 +102,7 @@ class Swept:
     def _cells(self) -> list[tuple[str, ...]]:
         rows = [_without(row, "over", "as_good") for row in self._flat()]
         names = list(dict.fromkeys(name for row in rows for name in row))
-        return [tuple(names), *(tuple(_written(row.get(name)) for name in names) for row in rows)]
+        return [tuple(names), *(tuple(tables.written(row.get(name)) for name in names) for row in rows)]
 
     def __repr__(self) -> str:
         table = tables.lines(self._cells()) if self.rows else []
@@ -114,12 +114,6 @@ class Swept:
 
 def _without(row: Mapping[str, Any], *names: str) -> Row:
     return {name: value for name, value in row.items() if name not in names}
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)
 
 
 @in_python

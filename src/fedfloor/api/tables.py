@@ -24,6 +24,19 @@ def pandas(noun: str) -> Any:
         raise SettingError(f"{noun} needs pandas: pip install pandas.") from absent
 
 
+def written(value: Any) -> str:
+    """Return a value as the text of a cell, numbers with four digits.
+
+    >>> [written(value) for value in (0.123456, 3, None, True, [0.5, 0.123456])]
+    ['0.1235', '3', '–', 'yes', '0.5, 0.1235']
+    """
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, list):
+        return ", ".join(map(written, value))
+    return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)
+
+
 def lines(cells: Cells) -> list[str]:
     """Return a table as lines of text, the first with the names of its columns.
 
