@@ -70,7 +70,7 @@ def _preamble(readings: Sequence[Rows]) -> list[int]:
     if not headers:
         return []
     place, rows = min(headers, key=lambda header: header[0])
-    return [number for number, _ in rows[:place]] + _units(rows[place + 1 :])
+    return [number for number, _ in rows[:place]] + units_below(rows[place + 1 :])
 
 
 def _cells(line: str, mark: str) -> list[str]:
@@ -98,8 +98,8 @@ def _is_header(rows: Rows, place: int) -> bool:
     )
 
 
-def _units(rows: Rows) -> list[int]:
-    """Return the number of the first row if it holds only short texts above columns of numbers."""
+def units_below(rows: Rows) -> list[int]:
+    """Return the number of the first of some rows if it holds only short texts above columns of numbers."""
     if len(rows) < 2:
         return []
     (number, first), *rest = rows

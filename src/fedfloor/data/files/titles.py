@@ -28,9 +28,11 @@ def own_titles(path: Path, reading: Reading) -> Reading:
 
     Rows that the reading skips elsewhere stay left out unless they hold values here.
     """
+    if reading.header and not is_parquet(path):
+        return _under_header(path, reading)
     told = skipped(reading.skip)
     found = () if is_parquet(path) else tuple(preamble(path, _dialect(reading)))
-    if found == told or reading.header:
+    if found == told:
         return reading
     rows = _rows(path, reading, found)
     names = [cell.strip() for cell in rows[0][1]] if rows else []
@@ -45,6 +47,26 @@ def own_titles(path: Path, reading: Reading) -> Reading:
     about = f"rows left out as titles or units: {_listed(skip)}" if skip else "no row is a title or a unit"
     log.info("%s: %s; in training: %s.", path.name, about, _listed(told) or "none")
     return replace(reading, skip=skip or None)
+
+
+def _under_header(path: Path, reading: Reading) -> Reading:
+    """Return a reading for names that ``[data] header`` gives, of a table that may have them in a row of its own.
+
+    Rows that the reading skips are left out unless they hold values here.
+    """
+    rows = _rows(path, reading, ())
+    cells = [[*map(str.strip, row)] for _, row in rows]
+    if any({*reading.columns.values} <= {*row} and row.count("") < 2 for row in cells):
+        return own_titles(path, replace(reading, header=None, skip=None))
+    told = skipped(reading.skip)
+    names = list(reading.header or ())
+    places = [names.index(name) for name in reading.columns.values if name in names]
+    lost = _with_values(rows, told, places)
+    if not lost:
+        return reading
+    log.info("%s: rows with values are read, which data.skip left out in training: %s.", path.name,
+             _listed(sorted(lost)))  # fmt: skip
+    return replace(reading, skip=tuple(line for line in told if line not in lost) or None)
 
 
 def tell_lost(path: Path, reading: Reading, header: int, places: Sequence[int]) -> None:

@@ -29,6 +29,7 @@ from fedfloor.data.files.recipes import (
 )
 from fedfloor.data.files.rows import SheetsError, is_workbook, place
 from fedfloor.data.files.tree import stem_of
+from fedfloor.data.files.unlike_rows import OF_ROWS, check_names, check_sums
 from fedfloor.data.kinds import is_number, is_text, word_of
 from fedfloor.data.reading import skipped
 from fedfloor.data.roles import NAMED, is_nameless, roles_of, stated
@@ -62,9 +63,11 @@ def check_table(path: Path, given: Mapping[str, Any], excerpts: Excerpts) -> Non
             _check_pairs(path, table)
             _check_nameless(path, table, given)
             _check_short_header(path, table, given)
+            check_names(path, given)
         if given.get("skip") is None and (above := excerpts.preamble(path, given)):
             given = {**given, "skip": above}
             table = excerpts.head(path, LOOKED_AT, given)
+        check_sums(path, given, table)
     except ConversionError:
         raise
     except SheetsError as several:
@@ -73,8 +76,10 @@ def check_table(path: Path, given: Mapping[str, Any], excerpts: Excerpts) -> Non
             "sheets", error=several, folder=code_of(folder), path=code_of(path), names=code_of(several.sheets),
             file=code_of(literal(folder) + "/{name}.csv"), quoted=shlex.quote(folder),
         ) from several  # fmt: skip
-    except SettingError:  # the table's reader reports the mistake
-        return
+    except SettingError as error:
+        if error.key in OF_ROWS:
+            raise
+        return  # the table's reader reports the mistake
     if {len(row) for row in table.rows} == {len(table.names)} == {len({*table.names})}:
         _check_long(path, table, given)
         _check_one_hot(path, table, given)
