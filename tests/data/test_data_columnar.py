@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import gzip
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from pyarrow import parquet
 
 from commands import Command
 from fedfloor.base.errors import SettingError
-from fedfloor.data.files import columnar, sheet
+from fedfloor.data.files import columnar, packed, rows, sheet
 from fedfloor.data.files.layout import TableLayout
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, Window
@@ -277,6 +279,31 @@ def test_sheets_and_mistakes_of_workbooks(tmp_path: Path) -> None:
         load(workbook(path, x=[1, 2, 3, 4, "#DIV/0!", *range(35)]), Reading(), 0)
     path.write_bytes(path.read_bytes()[:-99])
     with refused("damaged-table"):
+        load(path, Reading(), 0)
+
+
+ENDLESS = "xl/worksheets/sheet1.xml", 'r="41"', 'r="999999999"'
+CHARTS = "xl/_rels/workbook.xml.rels", "/worksheet", "/chartsheet"
+BOMB = "xl/worksheets/sheet1.xml", "<sheetData>", f"<sheetData>{' ' * (1 << 20)}"
+
+
+@pytest.mark.parametrize(("part", "old", "new"), [ENDLESS, CHARTS, BOMB])
+def test_a_workbook_that_has_no_cells_or_no_end_is_refused(
+    tmp_path: Path, part: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows up to a single false number were read for hours, and a workbook of charts alone ended in a traceback."""
+    monkeypatch.setattr(rows, "MOST_ROWS", 1000)
+    monkeypatch.setattr(packed, "LARGE", 1 << 19)
+    monkeypatch.setattr(packed, "RATIO", 50)
+    path = workbook(tmp_path / "t.xlsx")
+    with zipfile.ZipFile(path) as made:
+        texts = {name: made.read(name).decode() for name in made.namelist()}
+    assert old in texts[part]
+    texts[part] = re.sub(r'([A-Z])41"', r'\g<1>999999999"', texts[part].replace(old, new))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as false:
+        for name, text in texts.items():
+            false.writestr(name, text)
+    with refused("bomb" if len(new) > 99 else "damaged-table"):
         load(path, Reading(), 0)
 
 

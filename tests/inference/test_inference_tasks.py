@@ -171,13 +171,13 @@ def test_onnx_answers_in_the_targets_unit(plant: Path, task: str, tmp_path: Path
     assert len(about["columns"]) == 8
 
 
-def changed(model: Path, folder: Path, **task: object) -> Path:
-    """Write a model with other settings of its task."""
+def changed(model: Path, folder: Path, part: str = "task", **other: object) -> Path:
+    """Write a model with other settings of its task, or of another part of its header."""
     file = (model / "model.safetensors").read_bytes()
     size = int.from_bytes(file[:8], "little")
     head = json.loads(file[8 : 8 + size])
     about = json.loads(head["__metadata__"]["fedfloor"])
-    about["task"] |= task
+    about[part] |= other
     head["__metadata__"]["fedfloor"] = json.dumps(about)
     text = json.dumps(head).encode()
     (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + file[8 + size :])
@@ -211,6 +211,32 @@ def test_a_file_that_no_training_left(
     with refused(said) as error:
         load_model(changed(plant / model, tmp_path, **task))
     assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"names": {"tyme": "at"}},
+        {"names": {"values": "oil"}},
+        {"dialect": {"hedaer": ["a"]}},
+        {"dialect": {"header": 5}},
+        {"dialect": {"ended": 5}},
+        {"coding": {"bins": "all"}},
+        {"coding": {"categories": {"grade": 5}}},
+        {"coding": {"categories": {"grade": {"kind": "one-hot"}}}},
+        {"coding": {"categories": ["grade"]}},
+    ],
+)
+def test_a_file_whose_tables_no_training_read(plant: Path, tmp_path: Path, inputs: dict[str, object]) -> None:
+    """A single changed letter of a column's role ended predictions in a traceback."""
+    with refused("damaged-model") as error:
+        load_model(changed(plant / "life", tmp_path, "inputs", **inputs))
+    assert str(tmp_path) in str(error.value)
+
+
+def test_a_file_whose_tables_have_points_between_thousands(plant: Path, tmp_path: Path) -> None:
+    inputs: dict[str, Any] = {"decimal": ",", "dialect": {"thousands": ".", "ended": ["x"], "quality": {"oil": "q"}}}
+    assert load_model(changed(plant / "life", tmp_path, "inputs", **inputs)).sensors is not None
 
 
 def test_a_task_that_does_not_fit_the_weights(plant: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,8 +21,10 @@ from fedfloor.base.checking import parsed, toml
 from fedfloor.base.errors import SettingError, require, shown
 from fedfloor.base.machine import one_thread
 from fedfloor.base.outside import load
+from fedfloor.base.strict import json_text
 from fedfloor.data.dataset import HOLES
 from fedfloor.data.files.tree import Naming
+from fedfloor.data.reading import DIALECT, Columns, DeviceReading
 from fedfloor.inference.normalisation import OwnScale, RawNetwork, by_regimes
 from fedfloor.inference.samples import Sensors, fitting
 from fedfloor.inference.separate import DeviceModels
@@ -43,6 +45,7 @@ from fedfloor.tasks.task import Task
 log = logging.getLogger(__name__)
 
 MOST = 10**8  # numbers in a sample
+ROLES = {field.name for field in fields(Columns)} - {"values", "ignore", "categories"}
 BLOCK = 500  # as in the run's evaluation, so that batches and rounding are the same
 
 
@@ -149,6 +152,23 @@ class WindowHeader:
 
 
 @dataclass(frozen=True)
+class CategoryHeader:
+    """``inputs.coding.categories.NAME`` of a model's header: the coding of a column of texts."""
+
+    kind: Literal["one-hot", "ordinal"]
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class CodingHeader:
+    """``inputs.coding`` of a model's header: the conversions of table cells; and the labels of lives that ended."""
+
+    ended: str | tuple[str, ...] | None = None
+    bins: tuple[float, ...] | None = None
+    categories: dict[str, CategoryHeader] | None = None
+
+
+@dataclass(frozen=True)
 class InputsHeader:
     """``inputs`` of a model's header."""
 
@@ -162,6 +182,16 @@ class InputsHeader:
     dialect: dict[str, Any] | None = None
     coding: dict[str, Any] | None = None
     device_of: Naming | None = None
+
+    def __post_init__(self) -> None:
+        names = self.names or {}
+        form = dict(self.dialect or {})
+        coding = {**(self.coding or {}), "ended": form.pop("ended", None)}
+        if unknown := sorted(names.keys() - ROLES | form.keys() - {*DIALECT}):
+            raise ValueError(f"tables have no {shown(unknown[0])}")
+        form["decimal"] = "," if self.decimal == "," else "."
+        for kind, table in ((Columns, names), (DeviceReading, form), (CodingHeader, coding)):
+            parsed(kind, json_text(table), "inputs", "a way to read tables", "")
 
     def sensors(self) -> Sensors | None:
         """Return the model's sensors; None where samples are pictures."""

@@ -22,7 +22,7 @@ from fedfloor.base import regular
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import typed
 from fedfloor.data.files import unreadable
-from fedfloor.data.files.packed import unpacked_bytes
+from fedfloor.data.files.packed import check_ratio, unpacked_bytes
 
 DELIMITERS = ",;\t|"
 CALLED = {"tab": "\t", "blanks": " "}  # delimiters with names in [data] delimiter
@@ -32,6 +32,7 @@ DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZi
 BLOCK = 500  # rows converted at once, so that their cells stay in the processor's cache
 STATED = re.compile(r'"?sep=([,;\t|])"?')  # the delimiter in a line above the header
 LONGEST_LINE = 1 << 24  # characters
+MOST_ROWS = 1 << 20  # of a sheet in a workbook
 MOST_COLUMNS = 1 << 12  # proposals of fedfloor new cost the square of it: 4 s, 0.5 GB
 LONGEST_HEADER = 100  # lines, because quoted names may contain line breaks
 
@@ -275,6 +276,9 @@ def opened_workbook(
     """
     import openpyxl
 
+    with _complete(path), zipfile.ZipFile(regular.check(path)) as packed:
+        unpacked = sum(part.file_size for part in packed.infolist())
+    check_ratio(path, path.stat().st_size, unpacked, "save the table as .csv")
     with _complete(path):
         book = openpyxl.load_workbook(regular.check(path), read_only=True, data_only=True)
     try:
@@ -292,13 +296,17 @@ def _complete(path: Path) -> Iterator[None]:
         raise unreadable(path, error) from error
     except Exception as error:
         raise SettingError(
-            f"{path.name}: not a complete workbook ({error or type(error).__name__}). Save it as .xlsx again.",
+            f"{path.name}: not a complete workbook ({str(error)[:200] or type(error).__name__}). Save it as .xlsx again.",
             key="damaged-table",
         ) from error
 
 
 def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
     sheets = {sheet.title: sheet for sheet in book.worksheets}
+    if not sheets:
+        raise SettingError(
+            f"{path.name}: a workbook without a sheet of cells. Save the table as .xlsx again.", key="damaged-table"
+        )
     if wanted in sheets:
         return sheets[wanted]
     filled = [name for name, sheet in sheets.items() if next(_sheet_rows(path, sheet, "."), None) is not None]
@@ -321,6 +329,8 @@ def _sheet_rows(path: Path, sheet: Any, decimal: str, skip: Collection[int] = ()
     width = 0
     with _complete(path):
         for number, cells in enumerate(sheet.iter_rows(values_only=True), start=1):
+            if number > MOST_ROWS:  # rows up to a false number would be empty ones, without end
+                raise ValueError(f"a cell below row {MOST_ROWS:,}, the last one of a sheet")
             texts = [_text(cell, decimal) for cell in cells]
             while texts and not texts[-1]:
                 texts.pop()
