@@ -295,8 +295,9 @@ def _complete(path: Path) -> Iterator[None]:
     except OSError as error:
         raise unreadable(path, error) from error
     except Exception as error:
+        why = str(error)[:200] or type(error).__name__
         raise SettingError(
-            f"{path.name}: not a complete workbook ({str(error)[:200] or type(error).__name__}). Save it as .xlsx again.",
+            f"{path.name}: not a complete workbook ({why}). Save it as .xlsx again.",
             key="damaged-table",
         ) from error
 
