@@ -374,10 +374,10 @@ def test_the_tables_of_a_database_are_told_apart_and_the_next_command_works(
     with refused("different-tables"):
         load(folder, Reading(device="column", columns=Columns(device="machineID")), 0)
     told = command("new", "export", *task)
-    advice = "fedfloor datasets label export/telemetry.csv EVENTS --within 24h --out marked.csv"
+    advice = "fedfloor datasets label export/telemetry.csv export/failures.csv --event-device machineID --kind failure"
+    advice += " --within 24h --out marked.csv"
     assert told.code == 2
     assert "fedfloor new export/telemetry.csv" in told.err
     assert advice in told.err
-    words = advice.replace("EVENTS", "export/failures.csv").split()[1:]
-    assert command(*words).code == 0
+    assert command(*advice.split()[1:]).code == 0
     assert command("new", "marked.csv").code == 0

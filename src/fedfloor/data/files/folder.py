@@ -23,6 +23,7 @@ from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.spellings import respelt
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, tell_grouped, write
+from fedfloor.data.files.tables_beside import joins
 from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, dated, named, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading, dealt
 
@@ -295,12 +296,13 @@ def _different_kinds(files: Sequence[DataFile], reading: Reading) -> str:
     alike = 2 * sum(alone) <= len(set().union(*names.values())) or len({*map(len, names.values())}) == 1
     if alike or len(files) > KINDS:
         return ""
-    table = shlex.quote(str(max((file.path for file in names), key=lambda path: path.stat().st_size)))
+    main = max((file.path for file in names), key=lambda path: path.stat().st_size)
+    table = shlex.quote(str(main))
+    beside = "\n".join(f"  - {joins(main, file.path, form)}" for file in names if file.path != main)
     contents = "; ".join(f"{file.name}: {', '.join(head(file.path, 1, form).names[:LISTED])}" for file in names)
     return (
         f"its tables are of different kinds ({contents}); a folder holds tables with the same columns. Give the table "
-        f"with the measurements: fedfloor new {table}. To label its rows by the events of another table, such as "
-        f"failures: fedfloor datasets label {table} EVENTS --within 24h --out marked.csv."
+        f"with the measurements: fedfloor new {table}. The others can be joined to its rows:\n{beside}"
     )
 
 

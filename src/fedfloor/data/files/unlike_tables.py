@@ -28,6 +28,7 @@ from fedfloor.data.files.recipes import (
     then,
 )
 from fedfloor.data.files.rows import SheetsError, is_workbook, place
+from fedfloor.data.files.tables_beside import check_log
 from fedfloor.data.files.tree import stem_of
 from fedfloor.data.files.unlike_rows import OF_ROWS, check_names, check_sums
 from fedfloor.data.kinds import is_number, is_text, word_of
@@ -81,6 +82,7 @@ def check_table(path: Path, given: Mapping[str, Any], excerpts: Excerpts) -> Non
             raise
         return  # the table's reader reports the mistake
     if {len(row) for row in table.rows} == {len(table.names)} == {len({*table.names})}:
+        check_log(path, table)
         _check_long(path, table, given)
         _check_one_hot(path, table, given)
 
