@@ -297,7 +297,7 @@ def test_a_workbook_that_has_no_cells_or_no_end_is_refused(
     monkeypatch.setattr(packed, "RATIO", 50)
     path = workbook(tmp_path / "t.xlsx")
     with zipfile.ZipFile(path) as made:
-        texts = {name: made.read(name).decode() for name in made.namelist()}
+        texts = {name: made.read(name).decode() for name in made.namelist() if name != "docProps/core.xml"}  # a date
     assert old in texts[part]
     texts[part] = re.sub(r'([A-Z])41"', r'\g<1>999999999"', texts[part].replace(old, new))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as false:
