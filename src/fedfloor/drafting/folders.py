@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
 from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset
+from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.layout import looks_like_time
+from fedfloor.data.files.sheet import text_rows
 from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file
+from fedfloor.data.reading import skipped
+
+UNITS = 1000  # tables whose units are compared, at most
+SAME = re.compile(r"[\s\[\]().°]")  # what may differ in the spelling of a unit
 
 OTHERS = {
     "device/file": "each file may be a separate device (--set data.device=file), in its factory's folder",
@@ -104,3 +113,37 @@ def recordings(given: Mapping[str, Any], path: Path) -> str:
         return ""
     many = sum(count > 1 for count in files.values())
     return f"{many} of {len(files)} devices have several files" if 2 * many >= len(files) else ""
+
+
+def units_words(files: Sequence[DataFile], given: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each column whose unit, in the row below the names, differs between tables of a folder.
+
+    Args:
+        files: the tables.
+        given: the settings of ``[data]``, with the rows that are left out.
+    """
+    told: dict[str, dict[str, str]] = {}  # column → unit as it is compared → the first table that has it
+    for file in files[:UNITS]:
+        for name, unit in _units_of(file.path, given).items():
+            told.setdefault(name, {}).setdefault(SAME.sub("", unit).casefold(), f"{unit} in {file.name}")
+    return [
+        f"'{name}' is in different units by the row below the names: {', '.join(places.values())}. If these are "
+        "not two spellings of one unit, convert it in its tables, or normalise each device by its own rows: --set "
+        "data.normalise=device"
+        for name, places in told.items() if len(places) > 1
+    ]  # fmt: skip
+
+
+def _units_of(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
+    """Return column → unit, by the last row that is left out below the names; {} without one."""
+    out = skipped(given.get("skip"))
+    if not out or is_parquet(path):
+        return {}
+    with suppress(SettingError), text_rows(path, {**given, "skip": None}) as rows:
+        top = [*takewhile(lambda row: row[0] <= max(out) + 1, islice(rows, max(out) + 1))]
+        names = next((row for row in top if row[0] not in out and any(row[1])), None)
+        units = [cells for line, cells in top if names and line in out and line > names[0]]
+        if names and units:
+            both = zip(names[1], units[-1], strict=False)
+            return {name.strip(): unit.strip() for name, unit in both if name.strip() and unit.strip()}
+    return {}
