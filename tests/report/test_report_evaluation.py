@@ -83,6 +83,7 @@ def test_a_device_without_samples_to_test_on_has_no_dot(comparison: Path) -> Non
     dots = [trace for trace in figure.data if trace.mode == "markers"]
     assert [len(trace.x) for trace in dots] == [7, 7]
     assert "press-3" not in dots[0].text
+    assert figure.layout.xaxis.tickformat == ".3~%"  # whole numbers were 99%, 100%, 100%, 100% where devices are alike
 
 
 def test_names_are_numbers_where_there_are_none(tmp_path: Path) -> None:

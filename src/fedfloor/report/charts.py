@@ -287,7 +287,7 @@ def device_figure(compared: Compared) -> Any | None:
     if not traces:
         return None
     figure = _figure(traces, 110 + 54 * rows, xaxis_title_text=_axis(compared, measure))
-    figure.update_xaxes(**{"tickformat": ".0%"} if measure.share else {})
+    figure.update_xaxes(**{"tickformat": ".3~%"} if measure.share else {})
     labels = {trace["y"][0]: trace["name"] for trace in traces if "name" in trace}
     figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
     return figure
