@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from fedfloor.base import outside
 from fedfloor.base.errors import SettingError
 from fedfloor.cli.app import app
+from fedfloor.runs import replay
 from run_folders import make_run
 
 METHOD = """
@@ -72,6 +74,25 @@ def test_to_price_finished_runs_imports_nothing_unasked(stranger: Path) -> None:
     assert not (stranger / "imported").exists()
     done(stranger, *words, "--own-code")
     assert (stranger / "imported").exists()
+
+
+def test_to_repeat_a_run_imports_nothing_unasked(stranger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (stranger / "run").mkdir()
+    (stranger / "e.toml").rename(stranger / "run" / "experiment.toml")
+    monkeypatch.chdir(stranger)
+    monkeypatch.setattr(replay, "Recording", lambda folder: SimpleNamespace(simulated=interrupted))
+    assert isinstance(CliRunner().invoke(app, ["run", "--replay", "run"]).exception, SettingError)
+    assert not (stranger / "imported").exists()
+    with monkeypatch.context() as patched:  # the import is forgotten
+        patched.setattr(outside, "_LOADED", {})
+        patched.setattr(sys, "path", [*sys.path])
+        CliRunner().invoke(app, ["run", "--replay", "run", "--own-code"])
+        del sys.modules["mine"]
+    assert (stranger / "imported").exists()
+
+
+def interrupted(_: object) -> None:
+    raise SettingError("nothing is trained.")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def run(
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
     until: Until = None, resume: Resume = False, force: Force = False, track: Track = None,
     references: References = False, watch: options.Watch = False, stay: options.Stay = False, as_json: Json = False,
-    replay: Replay = None, recalibrate: Recalibrate = None,
+    replay: Replay = None, recalibrate: Recalibrate = None, own: options.OwnCode = False,
 ) -> None:  # fmt: skip
     """Train one model as described by an experiment file."""
     from fedfloor.api.run import carried_out
@@ -122,7 +122,7 @@ def run(
     changes = [*(f"{key}={value}" for key, value in short.items() if value is not None), *(changes or [])]
     if replay is not None and (changes or resume or references or until):
         raise SettingError("--replay RUN repeats a run as it was: leave out settings, --until, --resume, --references.")
-    setup, recording = _asked(experiment, replay, changes)
+    setup, recording = _asked(experiment, replay, changes, own=own)
     limits = options.limits(stop_after, until, setup.evaluate.figure)
     folder = out or Path("runs") / setup.name
     if recording is not None:
@@ -144,8 +144,10 @@ def run(
     _ended(got, folder, replay, whole=whole)
 
 
-def _asked(experiment: str | None, replay: Path | None, changes: list[str]) -> tuple[Experiment, Recording | None]:
-    """Return the experiment of a run, and the run on real machines that it repeats."""
+def _asked(
+    experiment: str | None, replay: Path | None, changes: list[str], *, own: bool
+) -> tuple[Experiment, Recording | None]:  # fmt: skip
+    """Return the experiment of a run, and the run on real machines that it repeats, which may be a stranger's."""
     from fedfloor.runs.replay import Recording
 
     if (experiment is None) is (replay is None):
@@ -153,7 +155,7 @@ def _asked(experiment: str | None, replay: Path | None, changes: list[str]) -> t
     if replay is None:
         return shared.experiment(str(experiment), changes), None
     recording = Recording(replay)
-    return recording.simulated(shared.experiment(str(replay / "experiment.toml"), changes)), recording
+    return recording.simulated(shared.experiment(str(replay / "experiment.toml"), changes, own=own)), recording
 
 
 def _ended(got: Run, folder: Path, replay: Path | None, *, whole: bool) -> None:
