@@ -222,7 +222,7 @@ def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str
     """Return the times of a column in seconds, with the order of day, month and year chosen, or numbers converted.
 
     An order in which a row cannot be read is excluded. Dates with points begin with the day if possible. A two-digit
-    year is the number that does not change while the other does.
+    year is the number that does not change while the other does, unless times run backwards then.
 
     Args:
         values: float64 [T, orders or 1].
@@ -314,14 +314,24 @@ def numeral(numbers: Moments) -> str | None:
 
 
 def _steady(columns: dict[str, Moments]) -> list[str]:
-    """Return the orders whose year never changes while the other number does; otherwise all orders."""
+    """Return the orders whose year never changes while the other number does; otherwise all orders.
+
+    Such an order must run backwards no more often than the others: of the months 01/01/20 to 01/12/21 the first number
+    never changes, and is the day.
+    """
     years = {order: len(np.unique(times.astype("M8[s]").astype("M8[Y]"))) for order, times in columns.items()}
+    back = {order: int((np.diff(times) < 0).sum()) for order, times in columns.items()}
     last = [order for order in columns if order != "year-first"]
-    if last and years["year-first"] == 1 and min(years[order] for order in last) > 1:
-        return ["year-first"]
-    if last and years["year-first"] > 1 and max(years[order] for order in last) == 1:
-        return last
-    return list(columns)
+    if not last:
+        return list(columns)
+    if years["year-first"] == 1 and min(years[order] for order in last) > 1:
+        steady = ["year-first"]
+    elif years["year-first"] > 1 and max(years[order] for order in last) == 1:
+        steady = last
+    else:
+        return list(columns)
+    others = [order for order in columns if order not in steady]
+    return list(columns) if min(back[order] for order in steady) > min(back[order] for order in others) else steady
 
 
 def day(moment: float) -> str:
