@@ -30,6 +30,8 @@ def written(path: Path, rows: list[list[str]]) -> Path:
         ([["", "", "motor", "", ""], ["pump", "time", "temp", "temp 2", "state"]], None),  # one row names all columns
         ([NAMES, ["", "", "°C", "A", ""]], None),
         ([["report"], NAMES], None),
+        ([NAMES, ["P0", "", "", "", "ok"]], None),  # a first sample without values
+        ([["", *NAMES], ["", "P0", "01.03.2026 08:00", "", "", "ok"]], None),
         ([["pump", "time", "motor", "", "state"], ["", "", "temp", "load", ""]], NAMES),
         ([["pump", "time", "motor", "", "state"], ["", "", "temp", "load", ""], ["", "", "°C", "A", ""]], NAMES),
         ([["", "", "motor", "gear", ""], ["pump", "time", "temp", "temp", "state"]],

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,8 @@ def named_by_rows(top: Sequence[Row]) -> tuple[list[str], list[int], list[int]] 
     """Return names made of several rows, the numbers of these rows, and of all rows above the first values.
 
     None if a single row has a name for each column, or the rows together have not. A group stands above the first of
-    its columns. A column is called by its lower name, after that of its group where another has the same.
+    its columns. A column is called by its lower name, after that of its group where another has the same. Rows with a
+    number or a time are no names: the first life of a table may have ended at a time that the others lack.
 
     >>> rows = [["line", "motor", "", "pump", ""], ["", "temp", "load", "temp", "flow"], ["", "C", "A", "C", "l/s"]]
     >>> values = [["a", "51", "2", "40", "7"]] * 2
@@ -85,7 +86,8 @@ def named_by_rows(top: Sequence[Row]) -> tuple[list[str], list[int], list[int]] 
         unit = units_below([heads[-1], *filled[first:]])
         told = [any(cells) for cells in zip(*(cells for _, cells in heads[:-1]), strict=True)]
         heads = heads[:-1] if unit and all(told[i] for i, cell in enumerate(heads[-1][1]) if cell) else heads
-    if len(heads) < 2 or _are_full(heads[-1][1]):
+    alone = any("" not in cells and _are_full(cells) for _, cells in heads)  # a single row names every column
+    if len(heads) < 2 or alone or _are_full(heads[-1][1]) or any(map(_is_value, chain(*(row[1] for row in heads)))):
         return None
     names = heads[0][1]
     for _, lower in heads[1:]:
@@ -99,8 +101,12 @@ def named_by_rows(top: Sequence[Row]) -> tuple[list[str], list[int], list[int]] 
 def _holds_values(cells: Sequence[str]) -> bool:
     """Return whether a third of a row's filled cells, at least, and two of them, are numbers or times."""
     known = [cell for cell in cells if cell]
-    values = sum(NUMBER.fullmatch(cell) is not None or looks_like_time(cell) for cell in known)
+    values = sum(map(_is_value, known))
     return values > 1 and 3 * values >= len(known)
+
+
+def _is_value(cell: str) -> bool:
+    return NUMBER.fullmatch(cell) is not None or looks_like_time(cell)
 
 
 def _are_full(names: Sequence[str]) -> bool:
