@@ -372,10 +372,7 @@ class DeviceSum:
         return json.dumps([*place, key.visit]).encode(), state
 
     def coarsest(self, most: float, devices: int) -> float:
-        """Return the greatest step of a sum of so many devices, for an update of the weight 1 and at most ``most``.
-
-        A wide bound, of sums, is no reason for coarse steps.
-        """
+        """Return the greatest step of a sum of so many devices, for an update of weight 1 that is at most ``most``."""
         return max(min(most, BOUND) * COARSEST, most * UNEVEN * devices * 2.0 ** (1 - self.codec.bits))
 
     def checked_scale(self, given: Mapping[str, Any], work: Work) -> tuple[mix.Mix, int]:

@@ -207,8 +207,7 @@ def local_update(
 
     # 3. Training; without a number of its own, a visit leaves the device's next one the same samples
     try:
-        with DRAWING:
-            stats = _protected(engine, work, goal, samples, about, key, moments)
+        stats = _protected(engine, work, goal, samples, about, key, moments)
     except SingleSampleError as error:
         advice = without_single_samples(work.batch_size, len(samples), engine.park.holdings)
         raise RunError(f"{error} {advice}", key=error.key) from error
@@ -303,7 +302,8 @@ def _protected(
 
     def train() -> VisitStats:
         arrived = flat.clone()
-        stats = _trained(engine, work, goal, samples, about, key, moments)
+        with DRAWING:
+            stats = _trained(engine, work, goal, samples, about, key, moments)
         if VisitPath(engine.network, work).protected and not bool((flat - arrived).isfinite().all()):
             raise DivergedError(  # also for a difference of large numbers that is infinite
                 f"the model of {key.where} became infinite or undefined in round {key.round}. Lower work.lr."

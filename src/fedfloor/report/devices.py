@@ -248,10 +248,11 @@ def _caption(compared: Compared, where: Places) -> str:
         low, high = (metric(where.measure, value) for value in where.span[2:])
         dots += f"Over the rounds: {where.methods[0][0].label.shown}, from {low} at the bottom to {high} at the top. "
     on = f"on the {words.on(compared.runs)} samples of each device"
-    errors = few = ""
+    errors = ""
+    few = " The verdict on a single device rests on its own test samples alone, and may be chance."
     if where.measure == ACCURACY:
         errors = ", and two standard errors of the device's own test samples below the median device"
-        few = f" Fewer than {FEWEST} of these samples may be chance." if where.alone else ""
+        few = f" A gain or loss of fewer than {FEWEST} of them may be chance." if where.alone else ""
     return (
         f"{where.measure.title} of the final models {on}, the worst first; a click on a column's name sorts by it. "
         f"{expected}{dots}Far behind: {FENCE:g} quartile ranges beyond the quartile of all devices{errors}.{few}"
