@@ -819,7 +819,7 @@ def orders_past_protection(tally: Tally, folder: Path) -> None:
     numbers = count()
 
     def ordered(of: Worker, honest: Work, name: str, value: Any) -> str:
-        message = order(of, honest)
+        message = replace(order(of, honest), run=f"run-{next(numbers)}")  # a visit has one update with noise in a run
         message.about["work"][name] = value
         same = value == getattr(honest, name) or (name == "sends" and value is True)  # as in older plans
         try:
@@ -842,7 +842,7 @@ def orders_past_protection(tally: Tally, folder: Path) -> None:
 
     def trapped(of: Worker, pixel: int) -> str:
         network = of.engine.network
-        message = order(of, own_work(of))
+        message = replace(order(of, own_work(of)), run=f"pixel-{pixel}")
         model = np.zeros_like(message.arrays["w"])
         (first, last), *_ = network.layout.values()
         model[first + pixel : last : 784] = 3e38  # the scores of all classes are 3e38·x + 1e38
@@ -850,7 +850,11 @@ def orders_past_protection(tally: Tally, folder: Path) -> None:
         message.arrays["w"] = model
         answer, about, _ = of.reply(message)
         expect(answer == "update" and about["receipt"][5:8] == [None] * 3, f"the device answers '{answer}' {about}")
-        return HARMLESS
+        message.arrays["w"] = -model
+        try:
+            return f"the device answers '{of.reply(message)[0]}' to a second model"
+        except RefusedError as error:
+            return HARMLESS if "has left this device before" in str(error) else f"refused otherwise: {error}"
 
     noisy = worker(folder / str(next(numbers)), KINDS["noise on samples"])
     for pixel in range(200, 600, 10):
