@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,69 @@ def test_a_sensor_in_another_unit_is_named_everywhere_once(tmp_path: Path, caplo
     assert "in °F" in done.report().read_text()
     assert "in °F" in repr(done)
     assert "in °F" in done._repr_html_()
+
+
+def test_lines_of_a_conversion_name_the_table_in_memory(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(plant()).astype({"state": object})
+    table.loc[5:9, "state"] = None
+    with refused("conversion") as error:
+        fedfloor.train(table, device="machine", label="state")
+    text = str(error.value)
+    assert "parquet" not in text
+    assert "Then give this table." in text
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    given = {"table": table}
+    exec("\n".join(lines), given)
+    assert len(given["table"]) == N - 5
+
+
+def test_types_of_pandas_are_read_as_what_they_are(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(
+        {
+            0: [1.0, 2.0, 3.0],  # a name that is no text
+            "month": pandas.period_range("2024-01", periods=3, freq="M"),
+            "age": pandas.to_timedelta([1, 2, 3], unit="h"),
+            "rare": pandas.arrays.SparseArray([0.0, 1.0, 0.0]),
+            "kind": pandas.Categorical(["a", None, "b"]),
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frames.write(table, tmp_path / "table.parquet")
+    read = parquet.read_table(tmp_path / "table.parquet").to_pydict()
+    assert [str(month)[:7] for month in read["month"]] == ["2024-01", "2024-02", "2024-03"]
+    assert read["age"] == [3600.0, 7200.0, 10800.0]
+    assert (read["0"], read["rare"], read["kind"]) == ([1.0, 2.0, 3.0], [0.0, 1.0, 0.0], ["a", None, "b"])
+
+
+def test_lists_of_a_dictionary_may_have_missing_values(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = {"state": ["a", float("nan"), "b"], "time": [pandas.Timestamp("2024-01-01"), pandas.NaT, None]}
+    frames.write(table, tmp_path / "table.parquet")
+    read = parquet.read_table(tmp_path / "table.parquet").to_pydict()
+    assert read["state"] == ["a", None, "b"]
+    assert read["time"][1:] == [None, None]
+
+
+@pytest.mark.parametrize("cells", [[1j], [2**70], [np.zeros((2, 2))], [object()]])
+def test_a_column_of_no_type_is_named(cells: list[Any], tmp_path: Path) -> None:
+    with refused("not-a-table") as error:
+        frames.write({"machine": ["a"], "odd": cells}, tmp_path / "table.parquet")
+    assert "'odd'" in str(error.value)
+
+
+def test_columns_of_several_levels_and_twice_the_same_are_refused(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(np.zeros((2, 2)), columns=pandas.MultiIndex.from_product([["a"], ["b", "c"]]))
+    with refused("not-a-table"):
+        frames.write(table, tmp_path / "table.parquet")
+    table.columns = [" ".join(map(str, name)) for name in table.columns]
+    frames.write(table, tmp_path / "table.parquet")
+    table.columns = ["x", "x"]
+    with refused("repeated-column"):
+        frames.write(table, tmp_path / "table.parquet")
 
 
 def test_columns_of_two_files_keep_their_own_decimal_marks(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,7 @@ from typing import Any
 
 from fedfloor.api.run import Run, announce, chosen_folder, run
 from fedfloor.api.source import Changes, in_files
-from fedfloor.api.wording import TABLE, in_python, worded
+from fedfloor.api.wording import TABLE, in_python, lines_in_memory, worded
 from fedfloor.base.checking import plain
 from fedfloor.base.errors import SettingError, shown
 from fedfloor.data import frames
@@ -79,7 +80,8 @@ def train(
         if framed:
             frames.write(data, at / TABLE)
         source = at / TABLE if framed else Path(data)
-        drafted = draft(source, (at if framed else folder) / f"{name}.toml", texts)
+        with lines_in_memory() if framed else nullcontext():
+            drafted = draft(source, (at if framed else folder) / f"{name}.toml", texts)
         write(at / f"{name}.toml", drafted.text)
         if out is None:
             announce(folder, name)

@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 from fedfloor.api.door import admitted
 from fedfloor.base.errors import FedfloorError
 from fedfloor.config import value
+from fedfloor.data.files.recipes import ConversionError
 from fedfloor.experiment import Experiment
 
 P = ParamSpec("P")
@@ -30,6 +31,8 @@ RUN = re.compile(r"`fedfloor run (--[^`=]+)`")
 SETTING = re.compile(r"\[(?P<table>\w+)\] (?P<key>\w+)(?: = (?P<flag>true|false)\b)?")
 TABLES = re.compile(r"\{ \w+ = [^{}]* \}")
 TASK = re.compile(r"--task (\w+)")
+READ = re.compile(rf'^ *table = pandas\.read_parquet\(".*/{re.escape(TABLE)}"\)\n', re.M)
+WRITTEN = re.compile(r'^(?P<blanks> *)(?P<made>table.*)\.to_parquet\("[^"]*"\)\n', re.M)
 SET = re.compile(
     r"""--set\ (?:'(?P<single>[^'=]+=[^']*)'|"(?P<double>[^"=]+=[^"]*)"|(?P<bare>[\w."]+=(?:[^\s,;:)]*[^\s,;:).])?))""",
     re.X,
@@ -56,6 +59,34 @@ def worded(text: str) -> str:
     text = TABLES.sub(_inline, SETTING.sub(_setting, text))
     text = TASK.sub(r"task='\1'", SET.sub(_change, text)).replace("} changes={", ", ")
     return OPTION.sub(lambda found: WORDS[found[1]], text)
+
+
+def in_memory(text: str) -> str:
+    """Return lines that convert a table's file as lines that convert the table in memory.
+
+    >>> lines = ["    table = pandas.read_parquet('at/table.parquet')", "    table = table.dropna()"]
+    >>> lines += ["    table.reset_index().to_parquet('out.parquet')", "Then: fedfloor new out.parquet."]
+    >>> print(in_memory("\\n".join(lines).replace("'", '"')))
+        table = table.dropna()
+        table = table.reset_index()
+    Then give this table.
+    """
+    text = WRITTEN.sub(_kept, READ.sub("", text))
+    return re.sub(r"Then: fedfloor new \S+\.parquet\b", "Then give this table", text)
+
+
+@contextmanager
+def lines_in_memory() -> Iterator[None]:
+    """Reword the lines of a conversion that the body asks for: its table is in memory."""
+    try:
+        yield
+    except ConversionError as error:
+        error.args = (in_memory(str(error)),)
+        raise
+
+
+def _kept(found: re.Match[str]) -> str:
+    return "" if found["made"] == "table" else f"{found['blanks']}table = {found['made']}\n"
 
 
 def _setting(found: re.Match[str]) -> str:

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import SettingError, shown
 
 UNNAMED = "__index_level_"  # with which the columns of an index without names begin
 NUMBER = re.compile(r"\s*[+-]?\d+([.,]\d+)?(e[+-]?\d+)?\s*", re.IGNORECASE)
+TICKS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # of durations, in a second
 GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}[.,]\d{3}\s*")  # a mark of decimals or of thousands
 
 
@@ -42,15 +43,11 @@ def write(frame: Any, path: Path) -> None:
 
     try:
         table = _arrow(frame)
-        names = [str(name) for name in (frame if isinstance(frame, Mapping) else getattr(frame, "columns", ()))]
-        if hasattr(frame, "iloc"):  # pandas adds its index as further columns
-            names += [name for name in table.column_names[len(names) :] if not name.startswith(UNNAMED)]
-            table = table.select(range(len(names))).rename_columns(names)
         twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
         if twice is not None:
             raise SettingError(f"the table has two columns '{twice}'. Rename one of them.", key="repeated-column")
-        parquet.write_table(_of_one_mark(table), path, store_schema=False)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+        parquet.write_table(_in_seconds(_of_one_mark(table)), path, store_schema=False)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise SettingError(
             f"the table cannot be read as columns of equal length with values of one type each: {error}",
             key="not-a-table",
@@ -63,7 +60,9 @@ def _arrow(frame: Any) -> Any:
     if isinstance(frame, pa.Table):
         return frame
     if isinstance(frame, Mapping):
-        return pa.table({str(name): pa.array(np.asarray(column)) for name, column in frame.items()})
+        return _of_columns([(str(name), column) for name, column in frame.items()])
+    if hasattr(frame, "iloc"):
+        return _of_columns(_of_pandas(frame))
     if hasattr(frame, "__arrow_c_stream__"):
         return pa.table(frame)
     if hasattr(frame, "__dataframe__"):
@@ -74,6 +73,84 @@ def _arrow(frame: Any) -> Any:
         f"a {type(frame).__name__} is no table: give a pandas, Polars or Arrow table, or a dictionary of arrays.",
         key="not-a-table",
     )
+
+
+def _of_pandas(frame: Any) -> list[tuple[str, Any]]:
+    """Return the columns of a DataFrame, and the levels of its index with a name, as its attributes give them.
+
+    Raises:
+        SettingError: the columns have names of several levels.
+    """
+    levels = frame.columns.nlevels
+    if levels > 1:
+        raise SettingError(
+            f"the table's columns have names of {levels} levels, such as {frame.columns[0]}. Give them one: "
+            'table.columns = [" ".join(map(str, name)) for name in table.columns].',
+            key="not-a-table",
+        )
+    columns = [(str(name), frame.iloc[:, place]) for place, name in enumerate(frame.columns)]
+    index = frame.index
+    if type(index).__name__ == "RangeIndex":  # it counts the rows
+        return columns
+    named = [(str(name), index.get_level_values(level)) for level, name in enumerate(index.names) if name is not None]
+    return columns + [(name, values.to_series()) for name, values in named]
+
+
+def _of_columns(columns: Sequence[tuple[str, Any]]) -> Any:
+    """Return an Arrow table of columns by name.
+
+    Raises:
+        SettingError: two columns have one name, or one is no column of values of one type.
+    """
+    import pyarrow as pa
+
+    names = [name for name, _ in columns]
+    arrays = []
+    for name, column in columns:
+        try:
+            arrays.append(_column(column))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise SettingError(
+                f"the table, column {shown(name)}: no column of numbers, times or texts ({error}). Leave it out, or "
+                f"convert it: table[{name!r}] = list(map(str, table[{name!r}])).",
+                key="not-a-table",
+            ) from error
+    return pa.Table.from_arrays(arrays, names=names)
+
+
+def _column(column: Any) -> Any:
+    """Return a column as an Arrow array; without gaps, and a period as its beginning."""
+    import pyarrow as pa
+
+    if hasattr(column, "iloc"):  # a Series
+        kind = type(column.dtype).__name__
+        if kind == "PeriodDtype":
+            column = column.dt.to_timestamp()
+        if kind == "SparseDtype":
+            column = column.sparse.to_dense()
+        array = pa.array(column)
+    else:
+        values = np.asarray(column)
+        if values.dtype.kind in "SU" and not hasattr(column, "dtype"):  # NumPy has made texts of all cells
+            values = np.array(column, object)
+        array = pa.array(values, from_pandas=values.dtype == object)  # None, NaN and NaT among objects are no values
+    inner = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if isinstance(inner, pa.BaseExtensionType):
+        raise TypeError(f"of the type {inner.extension_name}")
+    return array
+
+
+def _in_seconds(table: Any) -> Any:
+    """Return a table whose durations are numbers of seconds: a Parquet file has no durations."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_duration(field.type):
+            ticks = pyarrow.compute.cast(table.column(place), pa.int64())
+            seconds = pyarrow.compute.divide(pyarrow.compute.cast(ticks, pa.float64()), TICKS[field.type.unit])
+            table = table.set_column(place, field.name, seconds)
+    return table
 
 
 def _of_one_mark(table: Any) -> Any:
