@@ -41,7 +41,7 @@ def rows(k: int, level: float = FAR) -> np.ndarray:
     return level + np.random.default_rng(k).normal(0, 1 + k, (ROWS, SENSORS))
 
 
-def asked(folder: Path, *, together: bool, bound: float = 1e12, far: Container[int] = range(DEVICES)) -> Path:
+def asked(folder: Path, *, together: bool, bound: float = 1e11, far: Container[int] = range(DEVICES)) -> Path:
     """Write a table of all devices' rows, some at a far level, and an experiment of Hotelling's chart over them."""
     levels = {k: FAR if k in far else 0.0 for k in range(DEVICES)}
     lines = [

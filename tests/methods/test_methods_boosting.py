@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedfloor import run
 from fedfloor.api.run import Run
 from fedfloor.base.checking import checked
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.boosting import Boosting
 from fedfloor.methods.contract import View
@@ -451,3 +451,28 @@ def test_sums_that_no_samples_have_are_told(phase: float, step: float) -> None:
         one = numbers["sums.1"].copy()
         one[place] = value
         assert "contradict" in module.implausible({**numbers, "sums.1": one})
+
+
+def test_trees_are_never_those_of_sums_that_a_mask_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A machine of twenty rows far from the other thousand has 19 of g per sample: it was cut to 8 without a word."""
+    rng = np.random.default_rng(0)
+    owner = np.where(np.arange(1020) < 20, 0, 1 + np.arange(1020) % 5)
+    x = rng.normal(size=(1020, 2)).round(3)
+    y = x @ [2.0, 1.0] + 100 * (owner == 0)
+    lines = [f"m{k},{row[0]},{row[1]},{value:.3f}" for k, row, value in zip(owner, x.tolist(), y, strict=True)]
+    path = tmp_path / "far.csv"
+    path.write_text("\n".join(["device,a,b,label", *lines]) + "\n")
+
+    def trees(name: str, **travel: Any) -> Run:
+        method = {"travel": {"kind": "secure-sum", "together": True, **travel}} if travel else {}
+        small = {"boosting": {"trees": 2, "depth": 2, "bins": 4}}
+        about: Any = {"method": method, "methods": small, "evaluate": {"every": 8}, "park": {"factories": 1}}
+        about["data"] = {"task": "regression"}
+        return run(asked(path, 8, **about), out=tmp_path / name)
+
+    plain = trees("plain")
+    assert value(trees("wide", bits=64)) == pytest.approx(value(plain), rel=1e-6)
+    with refused("no-change", RunError):  # all are one crew
+        trees("narrow", bits=32)
+    assert "a device's sum per sample is 1" in caplog.text
+    assert "travel.secure-sum.bound = 8. Set bits = 64" in caplog.text

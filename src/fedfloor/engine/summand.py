@@ -71,8 +71,18 @@ def bound(codec: SecureSum, work: Work, samples: int) -> float:
     """Return the greatest change of a number in a visit, to which a device clips larger ones.
 
     Sums are not clipped: a device beyond theirs withdraws.
+
+    Raises:
+        SettingError: the bound of a model that is sums is so wide that its smaller numbers would be rounded away.
     """
     if objectives.objective(work.objective, work.settings).withdraws:
+        if codec.widest > codec.most:
+            raise SettingError(
+                f"travel.secure-sum.bound = {codec.bound:g} with bits = {codec.bits}: smaller numbers would be rounded "
+                f"away, and the model would be another one. A model that is sums allows {codec.most:g} at most. Set "
+                'bits = 64 and a lower bound, or data.normalise = "standard".',
+                key="travel.secure-sum.bound",
+            )
         return codec.widest
     return codec.bound or min(BOUND, farthest(work, samples, 1))
 

@@ -29,8 +29,7 @@ from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.methods.exact.rows import Charted, Floats, Named, SampleRows, Shapes
 from fedfloor.parts.objectives.objective import Objective, Visit, mean_loss
 from fedfloor.parts.objectives.registry import to_spec
-from fedfloor.parts.travel.chains import chain
-from fedfloor.parts.travel.codecs import SecureSum
+from fedfloor.parts.travel import chains
 from fedfloor.parts.travel.path import RECEIPT, UPDATE
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import WHOLE, Broadcast, Node, Parallel, Sequence, Train, device
@@ -336,10 +335,4 @@ def _check(sums: Floats, travel: str) -> None:
             "data.missing, or leave the sensor out.",
             key="not-finite",
         )
-    bound = min((codec.widest for codec in chain(travel) if isinstance(codec, SecureSum)), default=np.inf)
-    if np.abs(sums).max() > bound:
-        raise SettingError(
-            f"a device's sum per sample is {np.abs(sums).max():.3g}, beyond travel.secure-sum.bound = {bound:g}. Raise "
-            'the bound, which with bits = 64 is 2048 by default; or set data.normalise = "standard".',
-            key="travel.secure-sum.bound",
-        )
+    chains.check_sums(float(np.abs(sums).max()), travel)

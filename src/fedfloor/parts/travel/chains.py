@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -85,6 +85,28 @@ def together(text: str) -> bool:
     """Return whether the text of codecs in a plan is that of a secure sum of crews."""
     codec = summed(text)
     return codec is not None and codec.together
+
+
+def check_sums(greatest: float, text: str) -> None:
+    """Check that no secure sum cuts off a device's sums, as its neighbours could not tell.
+
+    Args:
+        greatest: the greatest of the sums' numbers per sample, by its size.
+        text: the codecs of the way up.
+
+    Raises:
+        SettingError: it is larger than the bound of the sum's numbers.
+    """
+    codec = summed(text)
+    if codec is None or greatest <= codec.widest:
+        return
+    wider = replace(codec, bits=64, bound=0.0).widest
+    advice = f"Set bits = 64 without a bound: it is then {wider:g}" if codec.widest < wider else "Raise it"
+    raise SettingError(
+        f"a device's sum per sample is {greatest:.3g}, beyond travel.secure-sum.bound = {codec.widest:g}. {advice}; or "
+        'set data.normalise = "standard".',
+        key="travel.secure-sum.bound",
+    )
 
 
 def staged(text: str) -> Callable[[int], Sequence[tuple[int, int]]] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fedfloor.base.errors import SettingError, require
 from fedfloor.base.machine import require_memory
 from fedfloor.parts.objectives.objective import Objective, Visit
+from fedfloor.parts.travel import chains
 from fedfloor.tasks.classification import CLASSIFICATION
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class Histograms(Objective):
         """No: the weights are sums."""
         return False
 
+    @property
+    def withdraws(self) -> bool:
+        """Yes: sums that a secure sum cuts off would grow other trees, of which nobody learns."""
+        return True
+
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
@@ -103,6 +109,8 @@ class Histograms(Objective):
         losses, out, first, second = self._derivatives(forest, raw, y, visit)
         with torch.no_grad():
             total, sums = self._sums(forest, features, names, first, second)
+            if chains.together(visit.work.travel):  # with noise in place of crews, its rule limits their length
+                chains.check_sums(max(float(part.abs().max()) for part in (total, sums)) / len(y), visit.work.travel)
         parts = [total, *sums.split(list(NODES.values()))]
         linear = sum((part * own).sum() for part, own in zip(forest.sums.values(), parts, strict=True))
         return losses.mean() + (linear - linear.detach()) / len(y), out[order.argsort()]
