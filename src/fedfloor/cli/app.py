@@ -16,7 +16,7 @@ from fedfloor.base.outside import blamed
 from fedfloor.cli import benchmarking, catalog, costs, deploying, look, predicting, releasing, train
 from fedfloor.cli.examples import epilog
 from fedfloor.cli.groups import CommandGroup, PanelGroup, PathCommand
-from fedfloor.runs.terminal import log_to_stderr, say
+from fedfloor.runs.terminal import log_to_stderr, open_closed_streams, say
 
 typer.core.HAS_RICH = False  # help is plain text, without escapes for Rich
 
@@ -153,6 +153,7 @@ for _commands in PANELS.values():
 
 def main() -> None:
     """Run the command line; errors that a user can correct are shown without a traceback."""
+    open_closed_streams()
     log_to_stderr()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a character missing in the terminal must not end a command

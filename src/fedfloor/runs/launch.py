@@ -115,8 +115,8 @@ def be_child(path: Path, rank: int, ranks: int, parent: int, body: Callable[[Tea
 
 
 def _fork(child: Callable[[], int]) -> int:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # none where it was closed before the process began
+        stream.flush()
     with _no_interrupts():
         pid = os.fork()
         if pid:

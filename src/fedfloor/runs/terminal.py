@@ -314,6 +314,18 @@ def _cell(value: Any) -> str:
     return printable(str(value))
 
 
+def open_closed_streams() -> None:
+    """Open the null device as each standard stream that is closed, such as by ``>&-``.
+
+    The next file to be opened would have its number, and take what a library prints.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            setattr(sys, name, open(os.devnull, mode))  # the lowest free number is this one
+
+
 def log_to_stderr() -> None:
     """Show the package's notes (``logging``) on standard error, for several ranks only those of the first.
 
