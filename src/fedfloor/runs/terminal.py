@@ -323,7 +323,7 @@ def open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            setattr(sys, name, open(os.devnull, mode))  # the lowest free number is this one
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))  # the lowest free number is this one
 
 
 def log_to_stderr() -> None:
