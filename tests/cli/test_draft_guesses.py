@@ -311,6 +311,23 @@ def test_folders_that_can_be_read_in_two_ways_are_asked_about(command: Command) 
     assert written(command, "d.toml")[0]["data"]["layout"] == "device/label/file"
 
 
+def test_recordings_in_folders_of_labels_are_tested_as_a_whole(command: Command) -> None:
+    for device in ("m1", "m2"):
+        for label in ("ok", "worn"):
+            for number in range(4):
+                recording(command.folder / "d" / device / label / f"{number}.csv", head="a,b")
+    said = command("new", "d", "--layout", "device/label/file")
+    assert said.code == 0, said.err
+    assert "because 4 of 4 folders of a label have several files" in said.err
+    assert written(command, "d.toml")[0]["data"]["split"] == {"kind": "run", "by_class": True}
+
+
+def test_tables_in_folders_of_labels_alone_are_told_where_they_belong(command: Command) -> None:
+    for label in ("ok", "worn"):
+        recording(command.folder / "d" / label / "0.csv", head="a,b")
+    command.refused(command("new", "d"), "If the folder's name, 'ok', is the label", "--layout device/label/file")
+
+
 def test_many_numbers_are_no_classes_unless_listed(command: Command) -> None:
     rows = "".join(f"m{n % 4},{n},{n % 9},{n % 40}\n" for n in range(800))
     (command.folder / "code.csv").write_text(f"device,time,a,label\n{rows}")

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import json
 import re
 import shutil
-import subprocess
-import sys
-import tarfile
-import textwrap
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
-import openpyxl
 import pyarrow as pa
 import pytest
-import scipy.io
-import scipy.io.wavfile
-from pyarrow import feather, orc, parquet
+from pyarrow import parquet
 
 import refusals
 from commands import Command
+from conversions_run import convert, refused
 from fedfloor.data.files import own
 from fedfloor.data.files.conversions import ConversionError, check
 from fedfloor.data.reading import Columns, RandomSplit, Reading
 from fedfloor.drafting.draft import draft
 from own_data import park_of, picture, table
 
-PANDAS = importlib.util.find_spec("pandas") is not None  # no requirement: the lines are compiled where it is missing
 SENSORS = ("temp", "press", "vib")
 
 
@@ -53,32 +43,6 @@ def rows(path: str, cells: Sequence[Sequence[object]], delimiter: str = ",") -> 
 
 def at(minute: int) -> str:
     return (datetime(2026, 1, 1) + timedelta(minutes=minute)).isoformat(" ")
-
-
-def refused(path: Path | str, **given: object) -> str:
-    """Return the message; a new experiment and a run have the same."""
-    with refusals.refused("conversion", ConversionError) as caught:
-        check(Path(path), given)
-    for read in (lambda: draft(Path(path), Path("x.toml"), []), lambda: own.load(Path(path), Reading(), 0)):
-        if not given:
-            with refusals.refused("conversion", ConversionError) as again:
-                read()
-            assert str(again.value) == str(caught.value)
-    return str(caught.value)
-
-
-def convert(message: str) -> bool:
-    """Run the lines of a message; return whether they were run."""
-    code = textwrap.dedent("\n".join(line for line in message.splitlines() if line.startswith("    ")))
-    assert 1 <= len(code.splitlines()) <= 6
-    if code.startswith("python "):
-        subprocess.run([sys.executable, *code.split()[1:]], check=True)
-        return True
-    compiled = compile(code, "message", "exec")
-    if "pandas" in code and not PANDAS:
-        return False
-    exec(compiled, {})
-    return True
 
 
 # -- columns for each machine ------------------------------------------------------------------------------------------
@@ -430,146 +394,6 @@ def test_test_samples_are_looked_at_too() -> None:
     rows("test.csv", [("device", "time", "sensor_id", "value", "label"), *cells])
     with refusals.refused("conversion", ConversionError):
         own.load(Path("plant.csv"), Reading(test="test.csv"), 0)
-
-
-# -- formats -----------------------------------------------------------------------------------------------------------
-
-TABLE = pa.table({
-    "machine": ["A"] * 20 + ["B"] * 20, "time": [*range(20)] * 2, "temp": [float(i) for i in range(40)],
-    "vib": [float(i % 7) for i in range(40)], "label": ["ok", "bad"] * 20,
-})  # fmt: skip
-
-
-def stream(path: Path) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, TABLE.schema) as writer:
-        writer.write_table(TABLE)
-
-
-def arff(path: Path) -> None:
-    kinds = {"machine": "{A,B}", "label": "{ok,bad}"}
-    head = "".join(f"@attribute {name} {kinds.get(name, 'numeric')}\n" for name in TABLE.column_names)
-    body = "".join(",".join(map(str, row.values())) + "\n" for row in TABLE.to_pylist())
-    path.write_text(f"@relation plant\n{head}@data\n{body}", encoding="utf-8")
-
-
-FORMATS: dict[str, Callable[[Path], object]] = {
-    "x.feather": lambda path: feather.write_feather(TABLE, path),
-    "file.arrow": lambda path: feather.write_feather(TABLE, path),
-    "stream.arrow": stream,
-    "x.orc": lambda path: orc.write_table(TABLE, path),
-    "x.jsonl": lambda path: path.write_text("".join(f"{json.dumps(row)}\n" for row in TABLE.to_pylist())),
-    "lines.json": lambda path: path.write_text("".join(f"{json.dumps(row)}\n" for row in TABLE.to_pylist())),
-    "x.json": lambda path: path.write_text(json.dumps(TABLE.to_pylist())),
-    "x.arff": arff,
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_tables_in_other_formats(name: str) -> None:
-    FORMATS[name](Path(name))
-    assert convert(refused(name))
-    out = Path(name).with_suffix(".parquet")
-    assert parquet.read_table(out).to_pylist() == TABLE.to_pylist()
-    assert draft(out, Path("x.toml"), []).park.names == ("A", "B")
-
-
-def test_arrays_of_matlab_become_columns() -> None:
-    x = np.random.default_rng(0).normal(size=(50, 1))
-    Path("bearings/A").mkdir(parents=True)
-    scipy.io.savemat("bearings/A/97.mat", {"DE_time": x, "FE_time": 2 * x, "RPM": 1797})
-    message = refused("bearings/A/97.mat")
-    with refusals.refused("conversion", ConversionError) as caught:
-        own.load(Path("bearings"), Reading(), 0)  # in a folder, too
-    assert str(caught.value) == message
-    assert convert(message)
-    assert parquet.read_table("97.parquet").to_pydict() == {
-        "DE_time": x[:, 0].tolist(),
-        "FE_time": (2 * x[:, 0]).tolist(),
-    }
-    Path("new.mat").write_bytes(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512))
-    assert "import h5py" in refused("new.mat")
-
-
-def test_the_loop_for_a_folder_keeps_its_folders() -> None:
-    for device in "AB":
-        Path("bearings", device).mkdir(parents=True)
-        scipy.io.savemat(f"bearings/{device}/1.mat", {"a": np.arange(9.0), "b": np.arange(9.0), "RPM": 1797})
-    page = (Path(__file__).parents[2] / "docs" / "data-reference.md").read_text(encoding="utf-8")
-    block = page.partition("**A folder of such files.**")[2].partition("\nAll tables")[0]
-    exec(textwrap.dedent("\n".join(line for line in block.splitlines() if line.startswith("    "))), {})
-    assert parquet.read_table("tables/B/1.parquet").column_names == ["a", "b"]
-
-
-def test_sound_becomes_power_in_ranges_of_frequency() -> None:
-    rate = 8000
-    tone = np.sin(2 * np.pi * 1100 * np.arange(2 * rate) / rate)  # in the fifth of 16 bands of 250 Hz
-    Path("motors/A/hum").mkdir(parents=True)
-    scipy.io.wavfile.write("motors/A/hum/1.wav", rate, np.int16(3000 * tone))
-    message = refused("motors/A/hum/1.wav")
-    with refusals.refused("conversion", ConversionError):
-        own.load(Path("motors"), Reading(), 0)  # in a folder, too
-    assert convert(message)
-    table = parquet.read_table("1.parquet")
-    assert (table.num_columns, table.num_rows) == (16, 1 + (2 * rate - 1024) // (1024 - 1024 // 8))
-    means = [np.mean(column) for column in table.to_pydict().values()]
-    assert table.column_names[int(np.argmax(means))] == "band 5"
-
-
-def test_series_with_a_label_become_windows() -> None:
-    rows_ = "".join(f"{n},{n + 0.5},?:{n},1,2:{'ab'[n % 2]}\n" for n in range(40))
-    Path("x.ts").write_text(f"# a comment\n@problemName x\n@classLabel true a b\n@data\n{rows_}", encoding="utf-8")
-    assert convert(refused("x.ts"))
-    with np.load("x.npz") as arrays:
-        assert arrays["x"].shape == (40, 2, 3)
-        assert arrays["x"][3, 0, :2].tolist() == [3, 3.5]
-        assert arrays["y"].tolist() == ["a", "b"] * 20
-
-
-@pytest.mark.parametrize(("name", "words"), [("x.h5", "h5py.File"), ("x.pkl", "read_pickle"), ("x.npy", "np.savez")])
-def test_further_formats_are_named(name: str, words: str) -> None:
-    Path(name).write_bytes(b"\0" * 10)
-    assert words in refused(name)
-
-
-def test_archives_of_several_tables() -> None:
-    table(Path("A.csv"))
-    for name in ("plant.zip", "plant.csv.zip"):
-        with zipfile.ZipFile(name, "w") as archive:
-            archive.write("A.csv", "A.csv")
-            archive.write("A.csv", "B.csv")
-        message = refused(name)
-        assert "an archive of 2 files" in message
-        assert convert(message)
-        assert sorted(path.name for path in Path("plant").iterdir()) == ["A.csv", "B.csv"]
-    with tarfile.open("park.tar.gz", "w:gz") as archive:
-        archive.add("A.csv")
-    assert convert(refused("park.tar.gz"))
-    assert Path("park/A.csv").is_file()
-
-
-def test_a_table_alone_in_an_archive() -> None:
-    table(Path("A.csv"), head="device,time,a,b,label")
-    with zipfile.ZipFile("plant.zip", "w") as archive:
-        archive.write("A.csv")
-    with refusals.refused("archive"):
-        draft(Path("plant.zip"), Path("x.toml"), [])
-    assert own.load(Path("plant.zip"), Reading(format="table"), 0).owned.names == ("?",)
-    shutil.copy("plant.zip", "plant.csv.zip")
-    check(Path("plant.csv.zip"), {})
-
-
-def test_a_sheet_per_machine() -> None:
-    book = openpyxl.Workbook()
-    for machine in ("press 1", "press 2"):
-        sheet = book.create_sheet(machine)
-        for row in [("time", "a", "label"), *((i, i * 0.5, "ok" if i % 2 else "bad") for i in range(20))]:
-            sheet.append(row)
-    book.save("plant.xlsx")
-    message = refused("plant.xlsx")
-    assert "2 sheets (press 1, press 2). Choose one" in message
-    assert convert(message)
-    assert own.load(Path("plant"), Reading(device="file"), 0).owned.names == ("press 1", "press 2")
-    check(Path("plant.xlsx"), {"sheet": "press 1"})
 
 
 # -- cells -------------------------------------------------------------------------------------------------------------

@@ -98,13 +98,13 @@ def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list
 
 
 def recordings(given: Mapping[str, Any], path: Path) -> str:
-    """Return a clause if devices have several recordings; empty where few do, or recordings have one class each."""
+    """Return a clause if devices, or their folders of labels, have several recordings; empty where few do."""
     run = given.get("columns", {}).get("run")
     if run:
         return f"column '{run}' names recordings"
     way = given.get("device", "folder")
     form = given.get("file_name")
-    if not path.is_dir() or "label" in given.get("layout", "") or way == "column":
+    if not path.is_dir() or way == "column":
         return ""
     files = Counter(
         (*file.folders, of_file(file.path.name, form)) if way == "file" else file.folders for file in files_in(path)
@@ -112,7 +112,8 @@ def recordings(given: Mapping[str, Any], path: Path) -> str:
     if () in files:  # tables without a folder: a column names their devices
         return ""
     many = sum(count > 1 for count in files.values())
-    return f"{many} of {len(files)} devices have several files" if 2 * many >= len(files) else ""
+    noun = "folders of a label" if "label" in given.get("layout", "") else "devices"
+    return f"{many} of {len(files)} {noun} have several files" if 2 * many >= len(files) else ""
 
 
 def units_words(files: Sequence[DataFile], given: Mapping[str, Any]) -> list[str]:

@@ -61,7 +61,7 @@ def load(root: Path, reading: Reading, seed: int, device: str = "", ask: Callabl
     endings = tables(files)
     odd = next((file for file in files if not _is(file, SUFFIXES) and not _is(file, endings)), None)
     if odd is not None:
-        conversions.check(odd.path, {})
+        conversions.check_files(root, [file.path for file in files], odd.path)
         raise SettingError(
             f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(endings)}). Remove it "
             "from the folder; if it is a table as text, rename it with the ending .csv.",
@@ -271,7 +271,7 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
         raise error.within(above) from error
     except SettingError as error:  # its message names the file, but not its folder
         if reading.device != "column" or not isinstance(error, NoColumnError) or error.role != "device":
-            raise SettingError(above + str(error), key=error.key) from error
+            raise SettingError(above + str(error) + _of_classes(file, error), key=error.key) from error
         hint = " If each file is a device: --set data.device=file."
         if several := dated([each.name for each in file.path.parent.iterdir() if each.name[0] != "."]):
             hint += (
@@ -280,6 +280,18 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
             )
         lack = NoColumnError(error.path, error.name, error.role, error.names, hint=hint)
         raise SettingError(f"{above}{lack}", key=lack.key) from lack
+
+
+def _of_classes(file: DataFile, error: SettingError) -> str:
+    """Return the remedy for tables in a folder per label, if a table has no column for it; "" for other errors."""
+    if not isinstance(error, NoColumnError) or error.role != "label" or len(file.folders) != 1:
+        return ""
+    name = file.folders[0]
+    return (
+        f" If the folder's name, '{name}', is the label: move it into a folder of its machine, MACHINE/{name}/, with "
+        "--layout device/label/file; tables of a single machine can be dealt to made-up ones: --set park.devices=10 "
+        "--set 'data.partition={kind=\"blocks\"}'."
+    )
 
 
 def _different_kinds(files: Sequence[DataFile], reading: Reading) -> str:

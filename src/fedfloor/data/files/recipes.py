@@ -39,9 +39,11 @@ class ConversionError(SettingError):
     def __init__(self, recipe: str | Mapping[str, Any], **values: object) -> None:
         parts = {"after": "$then", **(RECIPES[recipe] if isinstance(recipe, str) else recipe)}
         problem, code, after = (Template(parts[key]).substitute(values) for key in ("problem", "code", "after"))
-        needs = f" with {parts['needs']} (pip install {parts['needs']})" if "needs" in parts else ""
+        needs = ""
+        if "needs" in parts:
+            needs = f" with {parts['needs']} (pip install {parts.get('pip', parts['needs'].replace(' and ', ' '))})"
         lines = textwrap.indent("\n".join(filter(None, code.splitlines())), "    ")
-        super().__init__(f"{problem} To convert it{needs}:\n\n{lines}\n\n{after} {PAGE}")
+        super().__init__(f"{problem} To convert {parts.get('what', 'it')}{needs}:\n\n{lines}\n\n{after} {PAGE}")
 
 
 def code_of(value: object) -> str:

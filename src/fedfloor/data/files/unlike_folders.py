@@ -72,7 +72,7 @@ def _name(folder: Path) -> str:
     return folder.name or folder.resolve().name
 
 
-def _beside(folder: Path, ending: str) -> str:
+def beside(folder: Path, ending: str) -> str:
     """Return a path beside a folder, derived from its name."""
     return f"{'../' if folder.resolve() == Path.cwd() else ''}{_name(folder)}{ending}"
 
@@ -94,7 +94,7 @@ def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
     kinds = {".csv": "csv", ".orc": "orc", ".feather": "feather", ".arrow": "ipc", ".json": "json"}
     kind = next((kinds[end] for end in kinds if files and end in files[0].name), "parquet")
     dates = [key for key in keys if key in DATES]
-    out = _beside(root, ".parquet")
+    out = beside(root, ".parquet")
     raise ConversionError(
         "partitions", root=root, first=first, keys=", ".join(keys), top=code_of(top), kind=kind, out=code_of(out),
         without_dates=f"table = table.drop_columns({code_of(dates)})" if dates else "", then=then(out, SORTED),
@@ -115,7 +115,7 @@ def _check_parts(root: Path, tops: Sequence[Path]) -> None:
     pictures = not inner and any(file.name.casefold().endswith(SUFFIXES) for file in files)
     alone = top == root
     merged = pictures and len(labels) == 1
-    out = _beside(root, "-parts")
+    out = beside(root, "-parts")
     others = [name for name in names.values() if name not in (train, test)]
     raise ConversionError(
         "merged_parts" if merged else "copied_parts", root=root, train=train, test=test,
@@ -151,7 +151,7 @@ def _check_moments(
     codes = iter("mdHMS")
     form = "%Y" + re.sub(r"\d\d", lambda _: f"%{next(codes)}", name[4:])
     settings = [] if moment(name, None) is not None else [f"data.time_format={form}"]
-    out = _beside(folder, ".csv")
+    out = beside(folder, ".csv")
     how = as_text(files[0], {}) + ["header=None"] * any(map(is_number, table.first))
     read = f"pandas.read_csv({', '.join(['file', *how])})"
     if any(is_text(cells, ".") for cells in zip(*table.rows, strict=False)):
