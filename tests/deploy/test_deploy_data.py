@@ -296,7 +296,9 @@ def test_a_device_that_comes_back_with_other_samples_is_refused_and_named(tmp_pa
     assert edge.channel.filter.counts()["d2"]["data"] >= 1
 
 
-def test_a_new_run_trains_on_what_devices_hold_by_then(tmp_path: Path, pictures: Path) -> None:
+@pytest.mark.parametrize("second", ["second", "first"])
+def test_a_new_run_trains_on_what_devices_hold_by_then(tmp_path: Path, pictures: Path, second: str) -> None:
+    """In a folder that has the earlier run's name, too: devices took it for that run, and kept its samples."""
     copy = tmp_path / "copy"
     shutil.copytree(pictures, copy)
     what = experiment(tmp_path, "fedavg", rounds=1, devices=DEVICES, more=f"data.path = '{pictures}'")
@@ -305,7 +307,8 @@ def test_a_new_run_trains_on_what_devices_hold_by_then(tmp_path: Path, pictures:
         before = park.agents[0].park
         taken = next(path for path in sorted((copy / "train/d0").rglob("*")) if path.is_file())
         shutil.copy(taken, taken.with_stem("taken-since"))
-        assert [line.lost for line in park.run("second")] == [0]
+        (tmp_path / "first").rename(tmp_path / "away")
+        assert [line.lost for line in park.run(second)] == [0]
         after = park.agents[0].park
         assert before is not None
         assert after is not None

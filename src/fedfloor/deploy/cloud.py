@@ -21,7 +21,7 @@ from fedfloor.park.park import Park
 from fedfloor.runs import loop
 from fedfloor.runs.asking import Asked, check
 from fedfloor.runs.asking import asks as is_asking
-from fedfloor.runs.folder import owned
+from fedfloor.runs.folder import identify, identity, new_identity, owned
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders, interrupts
@@ -45,13 +45,14 @@ def asked(settings: CloudSettings, edges: Edges) -> Asked:
 
 
 def attached(
-    settings: CloudSettings, edges: Edges, *, resume: bool = False, asks: bool = False
+    settings: CloudSettings, edges: Edges, *, resume: bool = False, asks: bool = False, name: str = ""
 ) -> tuple[Experiment, Park, CloudExecutor]:
     """Return a cloud's experiment, the park of its devices, and the executor that is connected to them.
 
     Args:
         resume: whether a run goes on.
         asks: whether devices are asked before, as ``[data] agree`` says.
+        name: the name by which machines know the run; default: that of its folder.
     """
     experiment = read_experiment(Path(settings.experiment), [])
     method = experiment.configured
@@ -61,6 +62,7 @@ def attached(
     factory_of = [] if park is None else park.factory_of.tolist()
     crosses = bool(foreign_requests(experiment, method))
     live = CloudExecutor(settings, edges, factory_of, names, experiment.deploy, crosses)
+    live.edges.run = name or live.edges.run
     if asks and is_asking(experiment):
         check(Asked.of(live.sites(), experiment.data), experiment)
     park = live.gather(experiment, method.parts.travel or "", resume=resume) if park is None else park
@@ -87,10 +89,13 @@ def run(
             raise SettingError(f"transport = 'flower': Flower starts the loop: {app}.")
         with Downlink(settings) as link:
             return run(settings, link, resume=resume, limits=limits, report=report, interrupted=interrupted)
-    experiment, park, live = attached(settings, edges, resume=resume, asks=not resume)
+    name = identity(orders.out) if resume else new_identity(orders.out)
+    experiment, park, live = attached(settings, edges, resume=resume, asks=not resume, name=name)
     sizes.check(experiment, park, settings.message_mb)
     with owned(orders.out), noted(orders.out), interrupts() as asked:
         prepare(experiment, orders, park, live=True)
+        if not resume:
+            identify(orders.out, name)
         live.keep_left()
         warn_of_gaps(park)
         return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)

@@ -70,6 +70,7 @@ class EdgeRequests:
         self.factory_of: Sequence[int] = ()
         self.filter = MessageFilter(signer=signer_of(settings.tls, CLOUD))
         self.introductions: dict[int, Mapping[str, Any]] = {}
+        self.run = settings.out.name
         self.round = 0
         self.model_bytes = 0
         self.measurements = RoundMeasurements()
@@ -225,7 +226,7 @@ class EdgeRequests:
             for factory, (kind, about, arrays) in requests.items():
                 self._number += 1
                 message = Message(
-                    kind, CLOUD, self._settings.out.name, self.round, self._session, self._number, scope, about=about,
+                    kind, CLOUD, self.run, self.round, self._session, self._number, scope, about=about,
                     arrays=arrays, receiver=self.names[factory],
                 )  # fmt: skip
                 messages[factory] = encode(message, self.filter.signer)

@@ -181,8 +181,7 @@ class Worker:
             raise RefusedError(
                 "work",
                 f"an update of this visit, in round {message.round} of the run '{printable(message.run)}', has left "
-                "this device before; a second one would have new noise, which ε of the run does not count. Give the "
-                "folder of a new run another name.",
+                "this device before; a second one would have new noise, which ε of the run does not count.",
             )
 
     def trained_visit(self, message: Message) -> Reply:

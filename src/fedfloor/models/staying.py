@@ -23,7 +23,7 @@ class Staying:
 
     Args:
         name: the part's name, as in :meth:`~fedfloor.models.network.Network.numbers`.
-        run: the name of the run's folder at the cloud: parts of another run do not fit its shared part.
+        run: the name by which machines know the run: parts of another run do not fit its shared part.
     """
 
     network: Network

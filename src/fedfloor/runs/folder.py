@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import platform
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base import regular
 from fedfloor.base.checking import toml, toml_text
 from fedfloor.base.errors import SettingError, disk_error
 from fedfloor.base.machine import cores, processor
@@ -26,6 +28,7 @@ from fedfloor.network.profile import LINKS
 # files with what a run on real machines has spent of its privacy, including rounds that were begun again
 BEGUN = "private-rounds"  # number of begun rounds
 VISITS = "private-visits.json"  # device → number of begun visits
+IDENTITY = "identity"  # the random part of the name by which machines know a run
 
 
 @contextmanager
@@ -101,6 +104,29 @@ def write(path: Path, data: bytes | str) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise disk_error(path, error) from error
+
+
+def identity(folder: Path) -> str:
+    """Return the name by which machines know the run in a folder: the folder's, and what :func:`identify` wrote there.
+
+    Without that file, as of a simulation or an earlier version, it is the folder's name.
+    """
+    path = folder / IDENTITY
+    return f"{folder.name} {regular.read_text(path).strip()}" if path.exists() else folder.name
+
+
+def new_identity(folder: Path) -> str:
+    """Return the name of a run that begins in a folder, unlike that of any run in a folder of the same name.
+
+    Devices know by it which samples a run began with, what of it they have revealed, and to which model their own part
+    belongs.
+    """
+    return f"{folder.name} {secrets.token_hex(8)}"
+
+
+def identify(folder: Path, name: str) -> None:
+    """Keep the name of a run that begins, so that it goes on under the same one."""
+    write(folder / IDENTITY, name.removeprefix(f"{folder.name} "))
 
 
 def flush(path: Path) -> None:

@@ -103,7 +103,7 @@ def write_devices(
         if engine.executor is not None:
             stays = experiment.configured.needs.own if k in engine.memory.held else ""
             file = f"memory/{engine.memory.file_name(k)}" if stays else FILES["last"]
-            record: dict[str, Any] = {"file": file, "stays": stays, "run": out.name}
+            record: dict[str, Any] = {"file": file, "stays": stays, "run": folder.identity(out)}
         else:
             path = engine.memory.path(k) if not cohorts else None
             record = {"file": cohort_file(cohorts.get(k, 0)) if path is None else f"{path.parent.name}/{path.name}"}
