@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from fedfloor.deploy.message import decode
 from fedfloor.runs.folder import IDENTITY, identity
 from fedfloor.runs.orders import Limits
 from live_park import Live, experiment, live
+from parks import until
 
 PRIVATE = "work = { sample_clip = 1.0, sample_noise = 1.0, batch_size = 8, epochs = 1 }"
 
@@ -64,3 +67,14 @@ def test_a_devices_own_part_is_that_of_one_run(tmp_path: Path) -> None:
         park.run()
         assert before.read_bytes() == kept
         assert len(list(models.glob("own-*.npy"))) == 2
+
+
+def test_a_copy_of_a_devices_key_is_named_at_both_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever uses it later has the device's place, which the edge can tell by the device's next greeting."""
+    with live(tmp_path, experiment(tmp_path, "fedavg", devices=2)) as park:
+        rightful = park.agents[0]
+        park.join(0)
+        rightful.announce()
+        assert until(lambda: "e0 refuses this device" in caplog.text, 5)
+    assert "refused a message of d0: replayed" in caplog.text
+    assert caplog.text.count("or another process has its key: revoke it, and restart e0.") == 2

@@ -398,7 +398,8 @@ class DeviceChannel:
             text = f"it runs fedfloor {about.get('version')}; this is {__version__}. Install the same release on both."
             raise RefusedError("release", text)
         if hello.session < self._sessions.get(device, 0):
-            raise RefusedError("replayed", "it is of an earlier session; if its clock was set back, restart both.")
+            why = "its clock was set back: restart both; or another process has its key: revoke it, and restart"
+            raise RefusedError("replayed", f"it is of an earlier session. Either {why} {self.name}.")
         with self._changed:
             new = hello.session != self._sessions.get(device)
             restarted = new and device in self._sessions
