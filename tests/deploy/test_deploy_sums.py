@@ -67,6 +67,23 @@ def test_bits_are_the_simulations(tmp_path: Path, method: str) -> None:
     assert sum(one.nbytes for one in updates) + visits * stages == priced["device_edge_up"] * len(lines)
 
 
+def test_an_update_that_a_sum_cuts_is_told_by_the_device_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On raw units a linear model had an RMSE of 12,557 in the clear and of 425,482 masked, without a word."""
+    travel = "method.travel = { kind = 'secure-sum', bound = 1e-6 }\ndeploy.norm_limit = false\n"
+    what = experiment(tmp_path, "fedavg", devices=6, more=travel)
+    with live(tmp_path, what) as park:
+        lines = park.run()
+    told = {record.name for record in caplog.records if "which the secure sum cuts to 1e-06" in record.getMessage()}
+    assert told == {"fedfloor.deploy.worker"}
+    caplog.clear()
+    _, wanted = simulated(what, tmp_path / "simulated")
+    assert "round 1: updates of 6 visits are cut; logged once" in caplog.text
+    assert [line.info for line in lines] == [{}, {}]  # only a simulation knows
+    assert [line.info for line in wanted] == [{"cut": 6}, {"cut": 6}]
+
+
 def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     devices = {k: DeviceSum(k, 24, SecureSum(bound=8.0), Equal()) for k in range(4)}
     first = "11" * 32

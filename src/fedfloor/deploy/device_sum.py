@@ -140,6 +140,7 @@ class DeviceSum:
         held: keyed digest of its samples; "": none is stated.
         at_once: most visits in one tick of a round.
         state: all that an edge chooses for a visit of this device alone, beside the key of its draws.
+        beyond: by how much the last update was cut to the sum's bound; "" if it was not.
         at: the device's place in a stream, which is that of its crew.
     """
 
@@ -156,6 +157,7 @@ class DeviceSum:
     held: str = ""
     state: tuple[object, ...] = ()
     at_once: int = 1
+    beyond: str = ""
     at: object = None
     _sum: OpenSum | None = None
 
@@ -320,17 +322,16 @@ class DeviceSum:
 
         Args:
             arrived: the model before training.
-            change: the update, the numbers that travel.
-            trained: how many of these are trained; statistics follow.
+            change, trained: the update, the numbers that travel, of which so many are trained; statistics follow.
             about, key, run: as for :meth:`standing`.
         """
         place = self.standing(len(change), work, about, key, run)
-        open_sum = self.current(about)
-        rule = mixing.to_spec(place.rule)
+        open_sum, rule = self.current(about), mixing.to_spec(place.rule)
         # the update in the sum's unit, with noise
         numbers = summand(self.rule, change, trained, key.seed, receipt)
         figures = (0.0, 0.0, 0.0) if place.noise else receipt.figures
         noise = discrete_gaussian(place.noise, len(change), secret())
+        self.beyond = place.fixed.excess(numbers)
         vector = place.fixed.encoded(numbers, place.weight, figures, noise)
         # the record of the update, and its masks
         if place.crews:
@@ -352,10 +353,9 @@ class DeviceSum:
         public = {v: open_sum.others[v].public for v in place.around}
         mates = self.crew_of(place.crews) - {self.device}
         at = json.dumps(self.at).encode()
-        payload = masking.masked(open_sum.keys, public, vector, place.fixed.ring, alike, mates, at)
         if receipt.loss_last is not None:
             receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
-        return payload, receipt
+        return masking.masked(open_sum.keys, public, vector, place.fixed.ring, alike, mates, at), receipt
 
     def placed(self, key: Key) -> tuple[bytes, tuple[object, ...]]:
         """Return the bytes by which a sum's round is known, whatever its run and model, and what an edge chooses there.

@@ -110,6 +110,7 @@ class Worker:
         if sums is not None and self._own not in ("", "all"):
             self._initial = network.parcel(self._own).cut(network.flat).clone()
         self._held: Tensor | None = None  # the last received model, as a later message may hold only a part
+        self._cut = 0  # updates that a secure sum has cut
         self._released: tuple[str, Reply] | None = None  # the last order of an update with noise, and its answer
 
     def reply(self, message: Message) -> Reply:
@@ -229,12 +230,19 @@ class Worker:
             trained = path.up.among(network.trained)
             vector, receipt = sums.masked(work, arrived, change, trained, receipt, part, key, message.run)
             sent = {**sent, "w": torch.from_numpy(vector)}
+            self.tell_cut(sums.beyond)
         seconds = time.perf_counter() - began
         if receipt.memory is not None:
             self.store(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
         if work.sends:
             self.offer(work.own, message.run)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
+
+    def tell_cut(self, excess: str) -> None:
+        """Log in this device's own log alone by how much its update is cut in a secure sum, if it is."""
+        self._cut += bool(excess)
+        if excess and worth_a_line(self._cut):
+            log.warning("%s (%d so far)", excess, self._cut)
 
     def inform(self, sums: DeviceSum, about: Mapping[str, Any]) -> None:
         """Tell the device's part in sums what an update depends on beside the key of its draws."""

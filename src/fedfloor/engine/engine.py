@@ -164,11 +164,19 @@ class Unchanged:
     Attributes:
         visits: their number; ``why``: the reason of the last one. Both stay in this process.
         withdrawn: number of those that are lost instead, with their device's crew.
+        cut: number of visits whose change a secure sum cuts to its bound; ``beyond``: by how much, of the last one.
     """
 
     visits: int = 0
     why: str = ""
     withdrawn: int = 0
+    cut: int = 0
+    beyond: str = ""
+
+    def note_cut(self, excess: str) -> None:
+        """Count a visit whose change is cut, if it has an ``excess``."""
+        self.cut += bool(excess)
+        self.beyond = excess or self.beyond
 
     def add(self, why: str, *, withdrawn: bool = False) -> None:
         self.visits += not withdrawn

@@ -116,6 +116,7 @@ class SecureAggregation(Aggregation):
         noise = TAIL * sum_noise(self._rule) * math.sqrt(shares)
         self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, max(self.bounds), most, len(self.devices), noise)
         self.seed = engine.seed
+        self.unchanged = engine.unchanged
         for group in self.sums.values():  # an unusable noise is an error before any training
             self.noise(group)
 
@@ -134,6 +135,7 @@ class SecureAggregation(Aggregation):
             rng = generator(self.seed, "device noise", receipt.tick, receipt.device, receipt.visit)
             noise = discrete_gaussian(self.noise(group), self.cut.numbers, rng)
             fixed = replace(self.fixed, bound=self.bounds[index])
+            self.unchanged.note_cut(fixed.excess(change))
             vector = fixed.encoded(change, self.weights[index], figures, noise)
         self._put(group, {index}, vector)
 

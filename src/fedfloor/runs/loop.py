@@ -161,6 +161,7 @@ class _Run(round_.Observer):
         self.unrepeatable = live is not None and chains.secure(method.parts.travel or "")
         self.looked = False
         self.warned = not self.first
+        self.cutting = not self.first  # as failing, of updates that secure sums cut
         self.failing = not self.first  # whether visits that count as no change are logged already
         self.demands = False  # whether a mixing rule needs more than one model
         self.scored: tuple[int, Score | None] = (0, None)
@@ -396,7 +397,7 @@ class _Run(round_.Observer):
             log.warning(text, number, rest, refusal_of(receipts))
 
     def unchanged(self, number: int, receipts: Sequence[Receipt]) -> dict[str, int]:
-        """Return the number of a round's visits that count as no change as training failed; {} without any.
+        """Return the numbers of a round's visits that count as no change, or whose change is cut; {} without any.
 
         Only a simulation knows it: real devices do not state what could depend on their samples.
 
@@ -408,8 +409,8 @@ class _Run(round_.Observer):
         mine = self.engine.unchanged
         trained = sum(not receipt.lost for receipt in receipts)
         parts = [json.loads(bytes(part)) for (part,) in self.engine.team.gather([json.dumps(vars(mine)).encode()])]
-        mine.visits = mine.withdrawn = 0
-        mine.why = ""
+        mine.visits = mine.withdrawn = mine.cut = 0
+        mine.why = mine.beyond = ""
         visits, withdrawn = (sum(part[name] for part in parts) for name in ("visits", "withdrawn"))
         why = next((part["why"] for part in parts if part["why"]), "")
         if withdrawn and not self.failing:
@@ -417,15 +418,21 @@ class _Run(round_.Observer):
             many = names.count(withdrawn, "device")
             whose = "its crew" if withdrawn == 1 else "their crews"
             log.warning("round %d: %s withdrew from a secure sum, with %s; logged once: %s", number, many, whose, why)
+        cut = sum(part["cut"] for part in parts)
+        if cut and not self.cutting:
+            self.cutting = True
+            beyond = next(part["beyond"] for part in parts if part["beyond"])
+            log.warning("round %d: updates of %d visits are cut; logged once, of one: %s", number, cut, beyond)
+        found = {"cut": cut} if cut else {}
         if not visits:
-            return {}
+            return found
         text = f"round {number}: training failed in {visits} of {trained} visits, which count as no change"
         if visits >= trained:
             raise DivergedError(f"{text}. {why}")
         if not self.failing:
             self.failing = True
             log.warning("%s; logged once. %s", text, why)
-        return {"unchanged": visits}
+        return {"unchanged": visits, **found}
 
     def look(self, plan: Node, number: int) -> None:
         """Check that mini-batches of the first plan fit the data; log if the plan cannot keep all ranks busy."""

@@ -126,6 +126,17 @@ class FixedPoint:
             raise SettingError(f"travel.secure-sum.bits = {bits}: too few for {devices} devices. Set bits = 32.")
         return cls(Residues(numbers, bits), bound, math.floor(math.log2(room / (bound * weight + noise))))
 
+    def excess(self, change: NDArray[np.floating]) -> str:
+        """Return by how much :meth:`encoded` cuts a change; "" if it does not."""
+        greatest = float(np.abs(change).max(initial=0.0))
+        if not greatest > self.bound:
+            return ""
+        return (
+            f"its update changes a number by {greatest:.3g}, which the secure sum cuts to {self.bound:.3g}: the model "
+            "is another one than without. Raise travel.secure-sum.bound, lower work.lr, or set data.normalise = "
+            '"standard".'
+        )
+
     def encoded(
         self, change: NDArray[np.floating], weight: float, figures: Sequence[float] = (),
         noise: NDArray[np.int64] | int = 0,
