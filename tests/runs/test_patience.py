@@ -113,6 +113,11 @@ def test_a_report_takes_each_seeds_own_end(run: Command, monkeypatch: pytest.Mon
     assert "Schedule not finished" not in text
 
 
+def test_devices_alone_are_beside_a_run_that_never_ended_before_its_last_round(run: Command) -> None:
+    assert begun(run, "shared", ("evaluate.on=both", "evaluate.patience=8", "rounds=2"), "--references") == 0
+    assert ledger(run, "shared/references/local-only-seed0")[-1]["round"] == 2
+
+
 def test_patience_needs_held_out_samples_and_a_single_model(run: Command) -> None:
     with refused("evaluate.patience"):
         config.from_table({"evaluate": {"patience": 2}})

@@ -379,9 +379,13 @@ def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experimen
     work = experiment.work
     if name in ROUNDLESS:  # no gradient is clipped where none is computed
         work = replace(work, sample_clip=None, sample_noise=None)
+    evaluate = experiment.evaluate
+    if name == LOCAL_ONLY:  # devices have no common round that is the best: it trains to the last one
+        evaluate = replace(evaluate, patience=None)
     return replace(
         experiment, method=method, methods={name: own} if own else {}, network=NetworkSettings(), work=work,
-        faults=FaultSettings(), deploy=replace(experiment.deploy, simulate=False), decide=DecideSettings(),
+        evaluate=evaluate, decide=DecideSettings(),
+        faults=FaultSettings(), deploy=replace(experiment.deploy, simulate=False),
         model=replace(experiment.model, keep=False, init_from=None) if experiment.model.keep else experiment.model,
     )  # fmt: skip
 
