@@ -80,6 +80,16 @@ def test_sums_below_a_table_and_between_machines_are_refused_with_their_rows(tmp
         conversions.check(written(tmp_path / "many.csv", [NAMES, *many]), {})
 
 
+def test_sums_are_looked_for_in_all_tables_of_a_folder(tmp_path: Path) -> None:
+    for machine in "abc":
+        (tmp_path / "park" / machine).mkdir(parents=True)
+        written(tmp_path / "park" / machine / "1.csv", [NAMES, *ROWS])
+    conversions.check(tmp_path / "park", {})
+    written(tmp_path / "park" / "b" / "2.csv", [NAMES, *ROWS, ["Summe", "", "4 960,0", "256,0", ""]])
+    with refused("sums"):
+        conversions.check(tmp_path / "park", {})
+
+
 def test_machines_and_states_called_total_or_max_are_no_sums() -> None:
     meters = [(2 + i, [name, f"2026-03-01 08:{i:02}", "3"]) for i in range(20) for name in ("a", "b", "total")]
     assert sums_of(meters) == []

@@ -14,7 +14,8 @@ from fedfloor.data.files.excerpt import Excerpt, Excerpts
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.recipes import LOOKED_AT, SORTED, ConversionError, as_text, code_of, literal, then
 from fedfloor.data.files.times import moment
-from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, is_folder, named, stem_of
+from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, files_in, is_folder, named, stem_of, tables
+from fedfloor.data.files.unlike_rows import OF_ROWS, check_sums
 from fedfloor.data.files.unlike_tables import check_table
 from fedfloor.data.kinds import is_number, is_text
 from fedfloor.data.reading import SKEWED
@@ -29,6 +30,7 @@ MOMENT = re.compile(  # a date, or a date and a time of day
 )
 DEALT = ("data.layout=label/file", "park.devices=10", f"data.partition={{{SKEWED}}}")
 MOST_LEVELS = 5  # nested folders
+COMPARED = 1000  # tables in which rows of sums are looked for, at most
 FEWEST = 3  # files named by moments, at least
 
 
@@ -47,6 +49,33 @@ def check_folder(root: Path, given: Mapping[str, Any], excerpts: Excerpts) -> No
         _check_moments(leaf, files, given, excerpts, alone=leaf == root)
         if files[0].name.casefold().endswith((*TABLES, *TEXTS)):
             check_table(files[0], given, excerpts)
+            _check_sums(root, files[0], given, excerpts)
+
+
+def _check_sums(root: Path, first: Path, given: Mapping[str, Any], excerpts: Excerpts) -> None:
+    """Refuse rows of sums in the tables after the first one: those of other machines may have them."""
+    for file in _others(root, first):
+        try:
+            above = given.get("skip") or excerpts.preamble(file, given)
+            known = {**given, "skip": above} if above else given
+            check_sums(file, known, excerpts.head(file, LOOKED_AT, known), alone=False)
+        except ConversionError:
+            raise
+        except SettingError as error:
+            if error.key in OF_ROWS:  # the tables' reader reports other mistakes
+                above = str(file.relative_to(root)).removesuffix(file.name)
+                raise SettingError(f"{above}{error}", key=error.key) from error
+
+
+def _others(root: Path, first: Path) -> list[Path]:
+    """Return the tables of a folder after the first one, at most :data:`COMPARED`."""
+    try:
+        files = files_in(root)
+    except SettingError:  # the folder's reader reports it
+        return []
+    endings = tables(files)
+    paths = [file.path for file in files if file.path.name.casefold().endswith(endings)]
+    return [path for path in paths[:COMPARED] if path != first]
 
 
 def _inside(folder: Path, root: Path) -> tuple[list[Path], list[Path]]:

@@ -127,7 +127,7 @@ def _joined(upper: Sequence[str], lower: Sequence[str]) -> list[str]:
     ]
 
 
-def check_sums(path: Path, given: Mapping[str, Any], table: Excerpt) -> None:
+def check_sums(path: Path, given: Mapping[str, Any], table: Excerpt, *, alone: bool = True) -> None:
     """Refuse rows of sums and means, as spreadsheets write between machines or below the table.
 
     Such a row begins with a word for it and has no time. It would train as a sample, of a machine of its own.
@@ -136,6 +136,7 @@ def check_sums(path: Path, given: Mapping[str, Any], table: Excerpt) -> None:
         path: the table's file.
         given: the settings of ``[data]``, with the rows above the table.
         table: its first rows.
+        alone: whether it is the only table, so that rows can be left out by their number.
     """
     if is_parquet(path) or not (any(map(_begins_as_sum, table.rows)) or _ends_as_sum(path)):
         return
@@ -155,7 +156,8 @@ def check_sums(path: Path, given: Mapping[str, Any], table: Excerpt) -> None:
         above = given.get("skip") or []
         rows_out = sorted({*found, *(range(1, above + 1) if isinstance(above, int) else above)})
         them = "it" if len(found) == 1 else "them"
-        raise SettingError(f"{told} Delete {them}, or leave {them} out: --set 'data.skip={rows_out}'.", key=OF_ROWS[1])
+        leave = f", or leave {them} out: --set 'data.skip={rows_out}'" if alone else " from this table"
+        raise SettingError(f"{told} Delete {them}{leave}.", key=OF_ROWS[1])
     read, write, out = converted(path, given, "samples")
     raise ConversionError(
         "sums", told=told, read=read, column=code_of(column), words=code_of(words), write=write, then=then(out)
