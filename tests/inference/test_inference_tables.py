@@ -56,6 +56,20 @@ def test_a_tables_own_titles_and_units_are_left_out_and_no_row_with_values(
     assert got.x.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
 
 
+@pytest.mark.parametrize(("units", "other"), [("K;Nm;\n", []), ("[k];nm;\n", []), ("", []), ("°C;;\n", ["temp"])])
+def test_another_unit_than_in_training_is_named(
+    units: str, other: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "plant.csv").write_text(EXPORT.format(units=UNITS) + "1;2;ok\n3;4;worn\n" * 20)
+    form = Reading(columns=Columns(device=""), skip=(2,), delimiter=";", split=RandomSplit())
+    inputs = own.load(tmp_path / "plant.csv", form, 0).inputs
+    assert inputs.coding == {"units": {"temp": "K", "torque": "Nm"}}
+    trained = replace(ROWS, dialect={"skip": (2,)}, coding=inputs.coding)
+    assert len(read(tmp_path, EXPORT.format(units=units), trained).x) == 4
+    told = [record.getMessage() for record in caplog.records if "its unit is" in record.getMessage()]
+    assert [text.split("'")[1] for text in told] == other
+
+
 def test_rows_that_were_left_out_in_training_stay_so_unless_they_hold_values(tmp_path: Path) -> None:
     text = EXPORT.format(units=UNITS).replace("5;6;ok", "broken;;")
     got = read(tmp_path, "Hall 3;;\n\n" + text, replace(ROWS, dialect={"skip": (1, 4, 7)}))

@@ -41,7 +41,7 @@ class Inputs:
         scaled: whether pictures were scaled to a common size.
         dialect: the format of the tables, where it is not the default: ``time_format``, ``header``, ….
         coding: conversions of table cells: ``bins`` turn numeric labels into classes, ``categories`` turn texts into
-            sensors.
+            sensors; and ``units`` of columns, as tables state them.
         device_of: the part of a table's path that names its device, as :class:`~fedfloor.data.files.tree.Naming`; empty
             where a column or nothing names it.
         ignored: the columns that are not read, for proposals to leave out more.

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
 from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.layout import looks_like_time
-from fedfloor.data.files.sheet import text_rows
 from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file
-from fedfloor.data.reading import skipped
+from fedfloor.data.files.units import SPELLING, units_of
 
 UNITS = 1000  # tables whose units are compared, at most
-SAME = re.compile(r"[\s\[\]().°]")  # what may differ in the spelling of a unit
 
 OTHERS = {
     "device/file": "each file may be a separate device (--set data.device=file), in its factory's folder",
@@ -125,26 +119,11 @@ def units_words(files: Sequence[DataFile], given: Mapping[str, Any]) -> list[str
     """
     told: dict[str, dict[str, str]] = {}  # column → unit as it is compared → the first table that has it
     for file in files[:UNITS]:
-        for name, unit in _units_of(file.path, given).items():
-            told.setdefault(name, {}).setdefault(SAME.sub("", unit).casefold(), f"{unit} in {file.name}")
+        for name, unit in units_of(file.path, given).items():
+            told.setdefault(name, {}).setdefault(SPELLING.sub("", unit).casefold(), f"{unit} in {file.name}")
     return [
         f"'{name}' is in different units by the row below the names: {', '.join(places.values())}. If these are "
         "not two spellings of one unit, convert it in its tables, or normalise each device by its own rows: --set "
         "data.normalise=device"
         for name, places in told.items() if len(places) > 1
     ]  # fmt: skip
-
-
-def _units_of(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
-    """Return column → unit, by the last row that is left out below the names; {} without one."""
-    out = skipped(given.get("skip"))
-    if not out or is_parquet(path):
-        return {}
-    with suppress(SettingError), text_rows(path, {**given, "skip": None}) as rows:
-        top = [*takewhile(lambda row: row[0] <= max(out) + 1, islice(rows, max(out) + 1))]
-        names = next((row for row in top if row[0] not in out and any(row[1])), None)
-        units = [cells for line, cells in top if names and line in out and line > names[0]]
-        if names and units:
-            both = zip(names[1], units[-1], strict=False)
-            return {name.strip(): unit.strip() for name, unit in both if name.strip() and unit.strip()}
-    return {}

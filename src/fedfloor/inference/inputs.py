@@ -6,7 +6,7 @@ import io
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.sheet import read as read_sheet
 from fedfloor.data.files.times import written
 from fedfloor.data.files.titles import own_titles
+from fedfloor.data.files.units import same_unit, units_of
 from fedfloor.data.reading import Columns, DeviceReading
 from fedfloor.data.series import fill
 from fedfloor.data.split import runs
@@ -138,8 +139,21 @@ def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
     if path.name.lower().removesuffix(".gz").endswith(MATRIX):
         return _matrix(path, sensors.columns), columns
     reading = DeviceReading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.form)
-    (sheet,) = encoded([read_sheet(path, own_titles(path, reading), (), lenient=True)], categories, reading)
+    own_reading = own_titles(path, reading)
+    _compare_units(path, sensors.coding.get("units", {}), own_reading.dialect())
+    (sheet,) = encoded([read_sheet(path, own_reading, (), lenient=True)], categories, reading)
     return sheet, columns
+
+
+def _compare_units(path: Path, learnt: Mapping[str, str], given: Mapping[str, Any]) -> None:
+    """Warn of columns whose unit, in the row below the names, is another one than in training."""
+    stated = units_of(path, given) if learnt else {}
+    for name, unit in learnt.items():
+        if name in stated and not same_unit(stated[name], unit):
+            log.warning(
+                "%s, column '%s': its unit is %s, but %s in training. Convert its values: the model takes them as they "
+                "are. Do not rely on these answers.", within(path), name, stated[name], unit,
+            )  # fmt: skip
 
 
 def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:

@@ -161,11 +161,12 @@ class CategoryHeader:
 
 @dataclass(frozen=True)
 class CodingHeader:
-    """``inputs.coding`` of a model's header: the conversions of table cells; and the labels of lives that ended."""
+    """``inputs.coding`` of a model's header: the conversions of cells, units, and labels of lives that ended."""
 
     ended: str | tuple[str, ...] | None = None
     bins: tuple[float, ...] | None = None
     categories: dict[str, CategoryHeader] | None = None
+    units: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)

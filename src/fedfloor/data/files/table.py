@@ -37,6 +37,7 @@ from fedfloor.data.files.marks import grouped, grouped_hint
 from fedfloor.data.files.rows import is_workbook
 from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.union import JoinedTables
+from fedfloor.data.files.units import agreed, units_of
 from fedfloor.data.reading import DIALECT, Problem, Reading
 from fedfloor.data.series import assemble, fill, say_missing
 from fedfloor.data.split import Rows, pieces
@@ -112,6 +113,7 @@ def of_entry(
     # a model needs the coding of labels and sensors; tables do not contain labels of ``remaining``
     coding: dict[str, Any] = {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
     coding |= {"categories": facts["categories"]} if facts.get("categories") else {}
+    coding |= {"units": facts["units"]} if facts.get("units") else {}  # for comparison: values are not converted
     lives = reading.ended is not None and not reading.remaining  # whose state tells predictions which are over
     inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing,
@@ -242,6 +244,7 @@ def write(
     ):  # fmt: skip
         if values is not None:
             writer.append(name, values[order])
+    units = agreed(units_of(sheet.path, reading.dialect()) for sheet in sheets[:EXAMINED])
     if reading.told:  # of a draft, which must not keep what it read
         raise SettingError(reading.told[0].text)
     return {
@@ -249,6 +252,7 @@ def write(
         "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
         "digest": everything.digest(chain(device or (), factory or (), label), part, reading),
         "order": {"time_format": sheets[0].order} if sheets[0].order else {},
+        "units": {name: unit for name, unit in units.items() if name in everything.columns},
     }  # fmt: skip
 
 

@@ -1,0 +1,61 @@
+"""Units of columns, as a row below the names of a table states them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any
+
+from fedfloor.base.errors import SettingError
+from fedfloor.data.files.columnar import is_parquet
+from fedfloor.data.files.sheet import text_rows
+from fedfloor.data.reading import skipped
+
+SPELLING = re.compile(r"[\s\[\]().°]")  # what may differ in the spelling of a unit
+
+
+def units_of(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
+    """Return column → unit, by the last row that is left out below the names; {} without one.
+
+    Args:
+        path: the table.
+        given: the settings of ``[data]``, with the rows that are left out.
+    """
+    out = skipped(given.get("skip"))
+    if not out or is_parquet(path):
+        return {}
+    with suppress(SettingError), text_rows(path, {**given, "skip": None}) as rows:
+        top = [*takewhile(lambda row: row[0] <= max(out) + 1, islice(rows, max(out) + 1))]
+        names = next((row for row in top if row[0] not in out and any(row[1])), None)
+        units = [cells for line, cells in top if names and line in out and line > names[0]]
+        if names and units:
+            both = zip(names[1], units[-1], strict=False)
+            return {name.strip(): unit.strip() for name, unit in both if name.strip() and unit.strip()}
+    return {}
+
+
+def same_unit(one: str, other: str) -> bool:
+    """Return whether two texts are spellings of one unit.
+
+    >>> same_unit("[°C]", "c"), same_unit("°C", "°F")
+    (True, False)
+    """
+    return SPELLING.sub("", one).casefold() == SPELLING.sub("", other).casefold()
+
+
+def agreed(tables: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return column → unit for the columns whose unit is the same in all tables that state one.
+
+    >>> agreed([{"t": "°C", "p": "bar"}, {"t": "[°C]", "p": "psi"}, {}])
+    {'t': '°C'}
+    """
+    units = dict[str, str]()
+    differ = set[str]()
+    for table in tables:
+        for name, unit in table.items():
+            if not same_unit(units.setdefault(name, unit), unit):
+                differ.add(name)
+    return {name: unit for name, unit in units.items() if name not in differ}
