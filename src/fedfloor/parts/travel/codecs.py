@@ -34,9 +34,8 @@ from fedfloor.parts.travel.path import NONE, RECEIPT, SUM, UPDATE, PathPart
 SHARED = 0.6  # least share of the holders of a device's secrets, of whom those of its crew's others lack a few
 AT_ONCE = 1 << 16  # numbers to round at a time
 BOUND = 8.0  # of a secure sum: the greatest change of a number, however many steps a visit has
-# bits after the point of a number near 1, in double and in single precision
-PRECISION = 52
-SINGLE = 24
+PRECISION = 52  # bits after the point of a double near 1
+COARSEST = 9  # least bits after the point of a number of a model that is sums: some three digits of one near 1
 
 
 @dataclass(frozen=True)
@@ -393,13 +392,12 @@ class SecureSum(Codec):
     def most(self) -> float:
         """The greatest :attr:`bound` of a model that is sums: with a greater one, its smaller numbers would be lost.
 
-        A device then rounds a number per sample by at most 2^−24, as single precision does near 1. With 16 bits it is
-        the default of 8, and a number is known to some three digits.
+        A device then rounds a number per sample to multiples of 2^−9, some three digits of one near 1.
 
         >>> SecureSum().most, SecureSum(bits=64).most, SecureSum(bits=16).most
-        (128.0, 549755813888.0, 8.0)
+        (4194304.0, 1.8014398509481984e+16, 64.0)
         """
-        return max(BOUND, 2.0 ** (self.bits - 1 - SINGLE))
+        return 2.0 ** (self.bits - 1 - COARSEST)
 
     def after(self, layout: NumberLayout) -> NumberLayout:
         return replace(_raw(layout, "secure-sum"), bits=self.bits)
