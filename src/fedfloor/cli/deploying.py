@@ -6,10 +6,10 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from multiprocessing import Pipe, Process
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ from fedfloor.cli.shared import note, termination
 from fedfloor.runs.terminal import losses, progress, say, show
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
     from types import ModuleType
 
     from fedfloor.base.names import Names
@@ -95,17 +96,31 @@ Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The setting
 def _certified(settings: DeviceSettings | EdgeSettings) -> None:
     """Check a certificate, because brokers refuse a connection without a reason.
 
-    A separate process does this, as it loads 14 MB that an idle agent does not need.
+    A separate process does this, as it loads 14 MB that an idle agent does not need. It ends by itself, also if this
+    one is killed meanwhile.
     """
-    if settings.tls is not None:
-        with ProcessPoolExecutor(1) as process:
-            process.submit(_check, settings.tls, settings.name).result()
+    if settings.tls is None:
+        return
+    found, finds = Pipe(duplex=False)
+    process = Process(target=_check, args=(settings.tls, settings.name, finds))
+    process.start()
+    finds.close()
+    error = found.recv()
+    process.join()
+    if error is not None:
+        raise error
 
 
-def _check(tls: Tls, name: str) -> None:
+def _check(tls: Tls, name: str, finds: Connection) -> None:
+    """Check a certificate and send the error, or None."""
     from fedfloor.deploy.authority import check
 
-    check(tls, name)
+    error: Exception | None = None
+    try:
+        check(tls, name)
+    except Exception as raised:
+        error = raised
+    finds.send(error)
 
 
 LEAVE_S = 5.0  # wait for the request under way when a device's agent is ended
