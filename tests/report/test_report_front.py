@@ -167,6 +167,12 @@ def test_the_worst_device_is_named(tmp_path: Path) -> None:
     assert worst(group) == ("Worst device with FedSR: mill 1 (factory 1), accuracy 50.0\xa0%. Best: mill 0, 90.0\xa0%.")
 
 
+def test_devices_that_are_alike_have_no_worst(tmp_path: Path) -> None:
+    run(tmp_path, 0.5, [0.9] * len(OWN))
+    (group,) = leading(groups(collect([tmp_path])))
+    assert worst(group) == "All devices are alike with FedSR: accuracy 90.0\xa0%."
+
+
 def test_devices_sort_and_have_a_verdict(tmp_path: Path) -> None:
     run(tmp_path, 0.5, [0.9, 0.88, 0.1, 0.9, 0.9, 0.91], samples=70)
     run(tmp_path, 0.5, [0.8, 0.89, 0.05, 0.9, 0.8, 0.8], "local-only", samples=70)

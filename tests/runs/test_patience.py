@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fedfloor.report.ledger import collect
 from fedfloor.report.story import story
 from fedfloor.report.table import summary
 from fedfloor.runs import checkpoint
+from fedfloor.runs.compare import planned_runs
 from refusals import refused
 
 WAITS = ("evaluate.on=both", "evaluate.patience=2", "rounds=9")
@@ -116,6 +118,12 @@ def test_a_report_takes_each_seeds_own_end(run: Command, monkeypatch: pytest.Mon
 def test_devices_alone_are_beside_a_run_that_never_ended_before_its_last_round(run: Command) -> None:
     assert begun(run, "shared", ("evaluate.on=both", "evaluate.patience=8", "rounds=2"), "--references") == 0
     assert ledger(run, "shared/references/local-only-seed0")[-1]["round"] == 2
+
+
+def test_a_comparison_trains_each_device_alone_without_patience() -> None:
+    experiment = config.from_table({"data": {"name": "tiny"}, "evaluate": {"on": "both", "patience": 5}})
+    runs = planned_runs(experiment, ["fedavg", "local-only"], [0], Path("x"))
+    assert [run.experiment.evaluate.patience for run in runs] == [5, None]
 
 
 def test_patience_needs_held_out_samples_and_a_single_model(run: Command) -> None:

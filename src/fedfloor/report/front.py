@@ -258,6 +258,8 @@ def worst(group: Group) -> str:
     of = f" ({park.names.site('factory', hall)})" if hall is not None and park.factories > 1 else ""
     expected = "expected " if alone.figures == "expected" else ""
     low, high = metric(measure, own[first]), metric(measure, own[last])
+    if own[first] == own[last]:
+        return f"All devices are alike with {group.label.shown}: {expected}{measure.name} {high}."
     return (
         f"Worst device with {group.label.shown}: {first_name}{of}, {expected}{measure.name} {low}. Best: {last_name}, "
         f"{high}."

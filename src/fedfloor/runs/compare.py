@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfloor.base.errors import DivergedError, SettingError
+from fedfloor.base.names import LOCAL_ONLY
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs import asking, checks, launch
@@ -46,9 +47,15 @@ def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence
     for seed in seeds:
         for method in methods:
             variant = replace(experiment, seed=seed, method=replace(experiment.method, name=method))
+            variant = to_its_end(variant) if method == LOCAL_ONLY else variant
             _ = variant.configured  # checks the method's settings
             planned.append(PlannedRun(f"{method} seed {seed}", variant, out / f"{UNFIT.sub('.', method)}-seed{seed}"))
     return planned
+
+
+def to_its_end(alone: Experiment) -> Experiment:
+    """Return the training of each device alone without patience: devices have no common round that is the best."""
+    return replace(alone, evaluate=replace(alone.evaluate, patience=None))
 
 
 def check_folder(out: Path) -> None:

@@ -55,7 +55,7 @@ from fedfloor.parts.mixing.weighting import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
 from fedfloor.runs import folder, forecast, launch, ledger, results
-from fedfloor.runs.compare import PlannedRun, each_once, planned_runs
+from fedfloor.runs.compare import PlannedRun, each_once, planned_runs, to_its_end
 from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park
@@ -379,15 +379,12 @@ def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experimen
     work = experiment.work
     if name in ROUNDLESS:  # no gradient is clipped where none is computed
         work = replace(work, sample_clip=None, sample_noise=None)
-    evaluate = experiment.evaluate
-    if name == LOCAL_ONLY:  # devices have no common round that is the best: it trains to the last one
-        evaluate = replace(evaluate, patience=None)
-    return replace(
+    bare = replace(
         experiment, method=method, methods={name: own} if own else {}, network=NetworkSettings(), work=work,
-        evaluate=evaluate, decide=DecideSettings(),
-        faults=FaultSettings(), deploy=replace(experiment.deploy, simulate=False),
+        faults=FaultSettings(), deploy=replace(experiment.deploy, simulate=False), decide=DecideSettings(),
         model=replace(experiment.model, keep=False, init_from=None) if experiment.model.keep else experiment.model,
     )  # fmt: skip
+    return to_its_end(bare) if name == LOCAL_ONLY else bare
 
 
 def _loss(experiment: Experiment) -> str | Mapping[str, Any] | None:
