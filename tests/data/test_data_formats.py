@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openpyxl
@@ -186,7 +187,17 @@ def test_series_with_a_label_become_windows() -> None:
         assert arrays["y"].tolist() == ["a", "b"] * 20
 
 
-@pytest.mark.parametrize(("name", "words"), [("x.h5", "h5py.File"), ("x.pkl", "read_pickle"), ("x.npy", "np.savez")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("x.h5", "h5py.File"),
+        ("x.pkl", "read_pickle"),
+        ("x.npy", "np.savez"),
+        ("x.xml", "read_xml"),
+        ("x.tdms", "TdmsFile"),
+        ("x.mf4", "asammdf"),
+    ],
+)
 def test_further_formats_are_named(name: str, words: str) -> None:
     Path(name).write_bytes(b"\0" * 10)
     assert words in refused(name)
@@ -231,3 +242,13 @@ def test_a_sheet_per_machine() -> None:
     assert convert(message)
     assert own.load(Path("plant"), Reading(device="file"), 0).owned.names == ("press 1", "press 2")
     check(Path("plant.xlsx"), {"sheet": "press 1"})
+
+
+@pytest.mark.parametrize("form", [None, "table"])
+def test_a_binary_file_is_no_table(form: Any) -> None:
+    Path("log.bin").write_bytes(b"Obj\x01" + bytes(range(200)) * 3)
+    with refusals.refused("binary-file"):
+        own.load(Path("log.bin"), Reading(format=form), 0)
+    table(Path("A.csv"), head="device,time,a,b,label")
+    Path("wide.log").write_text(Path("A.csv").read_text(), encoding="utf-16")
+    assert own.load(Path("wide.log"), Reading(format="table"), 0).owned.names == ("?",)

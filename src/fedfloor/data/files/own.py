@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,14 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import buffer, conversions, expanded, folder, is_there, npz, table
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.data.files.layout import UnlabelledError
-from fedfloor.data.files.rows import PACKED, WORKBOOKS, unpacked
+from fedfloor.data.files.packed import unpacked_bytes
+from fedfloor.data.files.rows import DAMAGED, PACKED, WORKBOOKS, marked, unpacked
 from fedfloor.data.reading import DraftReading, Reading
 
 TABLES = (".csv", ".tsv", ".txt")
 WHOLE = (*PARQUET, *WORKBOOKS)  # tables in packed formats
 SHEETS = (".xls", ".ods")
+BEGINNING = 256  # bytes by which a binary file is recognised
 
 
 def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
@@ -68,6 +71,8 @@ def _loaded(path: Path, reading: Reading, seed: int, device: str, ask: Callable[
     if (kind == "folder") != path.is_dir():
         noun = "a folder" if path.is_dir() else "a file"
         raise SettingError(f"[data] format = {kind}, but {path} is {noun}. Leave format out, or correct the path.")
+    if reading.format == "table" and reading.encoding is None:  # whatever its name says
+        check_text(path)
     try:
         if kind == "folder":
             return folder.load(path, reading, seed, device, ask)
@@ -93,7 +98,30 @@ def format_of(path: Path) -> str:
         raise SettingError(
             f"[data] path: {path} is a workbook of an unsupported kind. Save it as .xlsx, or its sheet as CSV."
         )
+    check_text(path)
     raise SettingError(
         f"[data] path: {path} is no folder, no .npz and no table ({', '.join(WHOLE)}; or {', '.join(TABLES)}, "
         f"each also compressed: {', '.join(PACKED)}). If it is a table as text: --set data.format=table."
     )
+
+
+def check_text(path: Path) -> None:
+    """Refuse a binary file that is no table: text has no zero bytes, other than in UTF-16.
+
+    Raises:
+        SettingError: the file begins with zero bytes among others.
+    """
+    if path.name.casefold().endswith(WHOLE):
+        return
+    start = b""
+    with suppress(OSError, SettingError, *DAMAGED), unpacked_bytes(path) as stream:  # its reader reports the problem
+        start = stream.read(BEGINNING)
+    if 0 in start and marked(start) is None:
+        sign = start[:4].decode("latin-1")
+        shown = f" (it begins with '{sign}')" if sign.isprintable() else ""
+        raise SettingError(
+            f"{path}: a binary file{shown}, in a format that is not read. Write its rows as CSV or Parquet, with the "
+            "program that made it or a Python library for its format. If it is text in UTF-16: --set "
+            "data.encoding=utf-16.",
+            key="binary-file",
+        )
