@@ -16,8 +16,8 @@ from parks import until
 PRIVATE = "work = { sample_clip = 1.0, sample_noise = 1.0, batch_size = 8, epochs = 1 }"
 
 
-def private(folder: Path) -> Path:
-    path = experiment(folder, "fedavg", devices=4)
+def private(folder: Path, rounds: int = 2) -> Path:
+    path = experiment(folder, "fedavg", rounds=rounds, devices=4)
     lines = [line for line in path.read_text().splitlines() if not line.startswith("work =")]
     path.write_text("\n".join([*lines, PRIVATE]) + "\n")
     return path
@@ -54,6 +54,19 @@ def test_a_run_that_goes_on_has_the_same_name(tmp_path: Path) -> None:
     assert before.startswith("live ")
     assert after.startswith("live ")
     assert before != after
+
+
+def test_a_round_whose_updates_have_all_left_is_lost_and_the_run_goes_on(tmp_path: Path) -> None:
+    """The cloud and all devices were killed before the round was on the cloud's disk: every resume failed at it."""
+    with live(tmp_path, private(tmp_path, rounds=4)) as park:
+        park.run(limits=Limits(stop_after=2))
+        first, second = sorted((tmp_path / "live/checkpoint").glob("round-*"))  # one for each round, however short
+        assert first.name.endswith("01")
+        shutil.rmtree(second)
+        for k in list(park.agents):
+            park.join(k)
+        lines = park.run(resume=True)
+    assert [line.lost for line in lines] == [0, 4, 0, 0]
 
 
 def test_a_devices_own_part_is_that_of_one_run(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fedfloor.deploy.uplink import Downlink, Edges
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
-from fedfloor.runs import loop
+from fedfloor.runs import loop, privacy
 from fedfloor.runs.asking import Asked, check
 from fedfloor.runs.asking import asks as is_asking
 from fedfloor.runs.folder import identify, identity, new_identity, owned
@@ -91,6 +91,7 @@ def run(
             return run(settings, link, resume=resume, limits=limits, report=report, interrupted=interrupted)
     name = identity(orders.out) if resume else new_identity(orders.out)
     experiment, park, live = attached(settings, edges, resume=resume, asks=not resume, name=name)
+    live.repeats = resume and privacy.by_visits(experiment.configured)
     sizes.check(experiment, park, settings.message_mb)
     with owned(orders.out), noted(orders.out), interrupts() as asked:
         prepare(experiment, orders, park, live=True)

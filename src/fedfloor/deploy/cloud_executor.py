@@ -68,6 +68,9 @@ class CloudExecutor:
         names: the objects from outside the package to which messages may refer.
         deploy: the experiment's settings of real machines; default: the defaults.
         crosses: whether edges also visit devices of other factories.
+
+    Attributes:
+        repeats: whether the first round may be one that is repeated, in which devices refuse another update with noise.
     """
 
     at_once = True
@@ -97,6 +100,8 @@ class CloudExecutor:
         self._conduct = Conduct(settings.out / CONDUCT)
         self._sum: ServerSum | None = None  # of all factories' devices, during a walk of their branches
         # since the last success
+        self.repeats = False
+        self._first = 0  # the first round since the start
         self._last_failed = -1
         self._failures = dict[str, Failure]()
         self._working: set[str] = set()  # edges that have been present without a failure since then
@@ -174,6 +179,7 @@ class CloudExecutor:
         Raises:
             RunError: too few are connected until the deadline.
         """
+        self._first = self._first or number
         self.edges.round = number
         self.edges.attendance.begin(number)
 
@@ -418,10 +424,14 @@ class CloudExecutor:
     def no_success(self, number: int) -> None:
         """End the run if devices of all factories have failed in turn without a success in between.
 
+        A round that is repeated after a crash may be lost as a whole: devices send no second update with noise.
+
         Raises:
             FedfloorError: more than half of the connected devices failed, at least three (or all, if fewer) and at most
                 twenty; or all edges were refused; or all devices disconnected time and again.
         """
+        if self.repeats and number == self._first:
+            return
         kinds = {"visit", *STAGES}
         if number != self._last_failed + 1:
             self._failures, self._working = {}, set(self.edges.names.values())

@@ -157,8 +157,10 @@ class _Run(round_.Observer):
         self.live = live
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
-        # devices reveal no second sum over a round unless all of them take part again: at most one is repeated
-        self.unrepeatable = live is not None and chains.secure(method.parts.travel or "")
+        # devices reveal no second sum over a round unless all of them take part again, and no second update with noise:
+        # at most one round is repeated
+        hides = chains.secure(method.parts.travel or "") or privacy.by_visits(method)
+        self.unrepeatable = live is not None and hides
         self.looked = False
         self.warned = not self.first
         self.cutting = not self.first  # as failing, of updates that secure sums cut
