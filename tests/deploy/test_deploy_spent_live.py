@@ -16,19 +16,24 @@ from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.message import decode
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.runs.parks import build_park
-from fedfloor.runs.privacy import epsilon
+from fedfloor.runs.privacy import epsilon, sums_composed
 from live_park import experiment
 from live_processes import Processes, needs_broker, processes, rounds
 
 ROUNDS = 14
 Z = 1.0
-PRIVATE = f"work = {{ sample_clip = 1.0, sample_noise = {Z}, batch_size = 8, epochs = 4 }}\ndeploy.quorum = 0.5\n"
+DELTA = {"samples": 1e-5, "models": 1e-4}
+PRIVATE = {
+    "samples": f"work = {{ sample_clip = 1.0, sample_noise = {Z}, batch_size = 8, epochs = 4 }}\n",
+    "models": "work = { batch_size = 10, epochs = 4 }\nmethod.travel = 'secure-sum'\n"
+    f"method.mix = {{ kind = 'private', clip = 1.0, noise = {Z}, delta = 1e-4, distributed = true }}\n",
+}
 
 
-def private(folder: Path) -> Path:
-    path = experiment(folder, "fedavg", rounds=ROUNDS, devices=4)
+def private(folder: Path, kind: str) -> Path:
+    path = experiment(folder, "fedavg", rounds=ROUNDS, devices=8)
     lines = [line for line in path.read_text().splitlines() if not line.startswith("work =")]
-    path.write_text("\n".join(lines) + "\n" + PRIVATE)
+    path.write_text("\n".join(lines) + "\n" + PRIVATE[kind] + "deploy.quorum = 0.5\ndeploy.norm_limit = false\n")
     return path
 
 
@@ -60,9 +65,10 @@ def listening(park: Processes, found: dict[int, set[tuple[int, str]]]) -> Iterat
 
 @pytest.mark.live
 @needs_broker
-def test_epsilon_covers_all_that_left_the_devices_whoever_was_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_epsilon_covers_all_that_left_the_devices_whoever_was_killed(tmp_path: Path, kind: str) -> None:
     """Cloud, edge and device are each killed twice, within rounds; ε is that of the updates on the wire or more."""
-    what = private(tmp_path)
+    what = private(tmp_path, kind)
     found = dict[int, set[tuple[int, str]]]()
     with processes(tmp_path, what, Deadlines(20, 20, 60, 60)) as park, listening(park, found):
         cloud = park.cloud()
@@ -79,15 +85,18 @@ def test_epsilon_covers_all_that_left_the_devices_whoever_was_killed(tmp_path: P
             else:
                 cloud = park.cloud("--resume")
         assert cloud.wait(200) == 0, park.logs()
-    told = json.loads((tmp_path / "live" / "privacy.json").read_text())["samples"]
+    told = json.loads((tmp_path / "live" / "privacy.json").read_text())[kind]
     held = build_park(config.read(what, [])).sizes
     lost = {}
     for k, updates in found.items():
+        assert max(Counter(number for number, _ in updates).values()) == 1  # no round has two updates of a device
+        if kind == "models":
+            lost[k] = sums_composed(((Z, len(updates)),), DELTA[kind])
+            continue
         with closing(sqlite3.connect(tmp_path / f"device-{k}" / "revealed.sqlite")) as base:
             ((recorded,),) = base.execute("SELECT COUNT(*) FROM released").fetchall()
         assert recorded >= len(updates)
-        assert max(Counter(number for number, _ in updates).values()) == 1  # no round has two updates of a device
-        share = 8 / int(held[k])
-        lost[k] = epsilon(Z, share, 4 * -(-int(held[k]) // 8) * len(updates), 1e-5)
-    assert set(lost) == {0, 1, 2, 3}
+        steps = 4 * -(-int(held[k]) // 8) * len(updates)
+        lost[k] = epsilon(Z, 8 / int(held[k]), steps, DELTA[kind])
+    assert set(lost) == set(range(8)), lost
     assert max(lost.values()) <= told["epsilon"] * (1 + 1e-9)
