@@ -201,6 +201,16 @@ def test_factories_of_two_are_refused(tmp_path: Path) -> None:
         fedfloor.run(experiment(park={"devices": 8, "factories": 4}), tmp_path / "a", ranks=1)
 
 
+def test_noise_that_devices_add_lengthens_the_longest_sum(tmp_path: Path) -> None:
+    """Eight devices' noise makes a mean update 60 long, where their steps lead 2 far: every sum was refused."""
+    private = {"kind": "private", "clip": 1.0, "noise": 4.0, "delta": 1e-4, "distributed": True}
+    what = experiment(method={"name": "fedavg", **ACROSS, "mix": private}, deploy={"simulate": True},
+                      park={"devices": 9, "factories": 3})  # fmt: skip
+    assert what.deploy.norm_limit == 4
+    done = fedfloor.run(what, tmp_path / "run", ranks=1)
+    assert [line.lost for line in done.lines] == [0, 0]
+
+
 def test_a_change_is_bounded_by_rate_and_steps_or_by_the_setting() -> None:
     """Gradients are at most 10 long: five steps of rate 0.01 lead 0.5 far, with momentum 0.75 twice 1."""
     sgd = Work(steps=5, rate=0.01)

@@ -326,12 +326,12 @@ class DeviceSum:
             about, key, run: as for :meth:`standing`.
         """
         place = self.standing(len(change), work, about, key, run)
-        open_sum, rule = self.current(about), mixing.to_spec(place.rule)
-        # the update in the sum's unit, with noise
-        numbers = summand(self.rule, change, trained, key.seed, receipt)
+        open_sum = self.current(about)
+        rule = mixing.to_spec(place.rule)
+        numbers = summand(self.rule, change, trained, key.seed, receipt)  # in the sum's unit
+        self.beyond = place.fixed.excess(numbers)
         figures = (0.0, 0.0, 0.0) if place.noise else receipt.figures
         noise = discrete_gaussian(place.noise, len(change), secret())
-        self.beyond = place.fixed.excess(numbers)
         vector = place.fixed.encoded(numbers, place.weight, figures, noise)
         # the record of the update, and its masks
         if place.crews:

@@ -220,8 +220,11 @@ class SecureAggregation(Aggregation):
         changed = limit.parts(self.network, self.work.travels, self.start, {**self.start, "w": mean})
         largest = max(self.samples[index] for index in group.members)
         group.lengths = tuple(part.length for part in changed)
+        deviation = self.noise(group) * math.sqrt(len(group.members)) * 2.0**-self.fixed.fraction / weight
         for part in changed:
-            most = max(farthest(self.work, largest, part.start.numel()), part.harmless)
+            numbers = part.start.numel()
+            noise = deviation * (math.sqrt(numbers) + TAIL)  # the length of noise is at most this long
+            most = max(farthest(self.work, largest, numbers), part.harmless) + noise
             if part.weights and not part.length <= most:
                 return (
                     f"the mean update of {len(group.members)} devices has the length {part.length:.3g}; their rate and "
