@@ -12,7 +12,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.layout import looks_like_time
 from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file
-from fedfloor.data.files.units import SPELLING, units_of
+from fedfloor.data.files.units import spelt, units_of
 
 UNITS = 1000  # tables whose units are compared, at most
 
@@ -120,7 +120,7 @@ def units_words(files: Sequence[DataFile], given: Mapping[str, Any]) -> list[str
     told: dict[str, dict[str, str]] = {}  # column → unit as it is compared → the first table that has it
     for file in files[:UNITS]:
         for name, unit in units_of(file.path, given).items():
-            told.setdefault(name, {}).setdefault(SPELLING.sub("", unit).casefold(), f"{unit} in {file.name}")
+            told.setdefault(name, {}).setdefault(spelt(unit), f"{unit} in {file.name}")
     return [
         f"'{name}' is in different units by the row below the names: {', '.join(places.values())}. If these are "
         "not two spellings of one unit, convert it in its tables, or normalise each device by its own rows: --set "

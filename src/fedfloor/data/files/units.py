@@ -14,7 +14,8 @@ from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.sheet import text_rows
 from fedfloor.data.reading import skipped
 
-SPELLING = re.compile(r"[\s\[\]().°]")  # what may differ in the spelling of a unit
+SPELLING = re.compile(r"[\s\[\]().°]")  # what may differ in the spelling of a unit, beside capitals
+PREFIXED = frozenset({"mw", "mwh", "mva", "mv", "mj", "mn", "mpa", "mbar", "mhz", "mohm", "mω"})  # milli or mega
 
 
 def units_of(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
@@ -37,13 +38,24 @@ def units_of(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
     return {}
 
 
+def spelt(unit: str) -> str:
+    """Return a unit in one spelling.
+
+    >>> spelt("[°C]"), spelt("C"), spelt("MM"), spelt("MW"), spelt("mW")
+    ('c', 'c', 'mm', 'Mw', 'mw')
+    """
+    text = SPELLING.sub("", unit)
+    plain = text.casefold()
+    return text[0] + plain[1:] if plain in PREFIXED else plain
+
+
 def same_unit(one: str, other: str) -> bool:
     """Return whether two texts are spellings of one unit.
 
-    >>> same_unit("[°C]", "c"), same_unit("°C", "°F")
-    (True, False)
+    >>> same_unit("[°C]", "c"), same_unit("°C", "°F"), same_unit("mW", "MW")
+    (True, False, False)
     """
-    return SPELLING.sub("", one).casefold() == SPELLING.sub("", other).casefold()
+    return spelt(one) == spelt(other)
 
 
 def agreed(tables: Iterable[Mapping[str, str]]) -> dict[str, str]:
