@@ -292,7 +292,8 @@ def test_where_devices_add_noise_a_visit_is_in_one_sum_of_a_run_and_rounds_end(t
     with live(tmp_path, what) as park:
         message = requested(park)
         edge = park.edges[0]
-        for run, number, summed in (("live", 1, False), ("live", 2, False), ("other", 1, True), ("other", 1, False)):
+        own = message.run
+        for run, number, summed in ((own, 1, False), (own, 2, False), ("other", 1, True), ("other", 1, False)):
             result = edge.walk(within(edge, message, run, number))
             assert bool(result[1]["shown"][1]) is summed
 
