@@ -23,14 +23,9 @@ from fedfloor.data.reading import Columns, RandomSplit, Reading
 from fedfloor.drafting.draft import draft
 from own_data import park_of, picture, table
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 SENSORS = ("temp", "press", "vib")
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDFLOOR_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
 
 
 def rows(path: str, cells: Sequence[Sequence[object]], delimiter: str = ",") -> Path:

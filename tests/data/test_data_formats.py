@@ -31,14 +31,9 @@ from fedfloor.data.reading import Reading
 from fedfloor.drafting.draft import draft
 from own_data import table
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 SENSORS = ("temp", "press", "vib")
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDFLOOR_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
 
 
 TABLE = pa.table({

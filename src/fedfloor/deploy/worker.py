@@ -193,9 +193,8 @@ class Worker:
         if self._own_work is not None:
             self._own_work.check(work, message.round)
         if message.scope not in (work.travels, "all"):
-            raise RefusedError(
-                "work", f"it has '{printable(message.scope)}' of a model; the visit needs {work.travels}."
-            )
+            text = f"it has '{printable(message.scope)}' of a model; the visit needs {work.travels}."
+            raise RefusedError("work", text)
         path = VisitPath(network, work)
         cut = network.parcel(message.scope)
         goal = objectives.objective(work.objective, work.settings)

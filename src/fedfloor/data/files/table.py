@@ -244,7 +244,6 @@ def write(
     ):  # fmt: skip
         if values is not None:
             writer.append(name, values[order])
-    units = agreed(units_of(sheet.path, reading.dialect()) for sheet in sheets[:EXAMINED])
     if reading.told:  # of a draft, which must not keep what it read
         raise SettingError(reading.told[0].text)
     return {
@@ -252,8 +251,14 @@ def write(
         "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
         "digest": everything.digest(chain(device or (), factory or (), label), part, reading),
         "order": {"time_format": sheets[0].order} if sheets[0].order else {},
-        "units": {name: unit for name, unit in units.items() if name in everything.columns},
+        "units": _units(everything, sheets, reading),
     }  # fmt: skip
+
+
+def _units(tables: JoinedTables, sheets: Sequence[Sheet], reading: Reading) -> dict[str, str]:
+    """Return sensor → unit, where the tables state it alike."""
+    units = agreed(units_of(sheet.path, reading.dialect()) for sheet in sheets[:EXAMINED])
+    return {name: unit for name, unit in units.items() if name in tables.columns}
 
 
 def _write_values(
