@@ -555,6 +555,4 @@ def test_the_wait_of_a_quorum_does_not_count_in_the_measurements(tmp_path: Path)
         second = park.run("second")[0].measured
     assert first is not None
     assert second is not None
-    assert {link: n // 1000 for link, n in first["bytes"].items()} == {
-        link: n // 1000 for link, n in second["bytes"].items()
-    }
+    assert first["bytes"] == pytest.approx(second["bytes"], abs=1000)  # headers tell times of other lengths
