@@ -164,6 +164,21 @@ def test_a_clock_that_differs_from_that_of_who_asks_is_named() -> None:
     assert "3,600 s behind" in one.sentence
 
 
+@pytest.mark.parametrize("odd", [True, False])
+def test_a_clock_that_alone_goes_forward_in_spring_or_does_not_is_named(*, odd: bool) -> None:
+    """Rows of a whole day begin at the same time; a clock with summer time shows an hour more at their end."""
+
+    def clock(*, forward: bool) -> RowClock:
+        return RowClock(0, 86_400 + 3600 * forward, 60, int(forward), 60 + 3600 * forward, dated=True, zoned=False)
+
+    sites = [site(f"s{k}", k, clock=clock(forward=not odd)) for k in range(3)]
+    (one,) = judged([*sites, site("odd", 9, clock=clock(forward=odd))])
+    assert (one.kind, one.sites) == ("clock", ("odd",))
+    assert ("goes forward" if odd else "does not go forward") in one.sentence
+    overtime = RowClock(0, 90_000, 60, 0, 60, dated=True, zoned=False)
+    assert judged([*sites, site("late", 9, clock=overtime)]) == []
+
+
 def test_few_rows_have_no_sums_and_make_no_finding() -> None:
     """Two values and their sum and spread are these values: of fewer than 20 none of them leaves a device."""
     x = rows()

@@ -12,9 +12,6 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.layout import looks_like_time
 from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file
-from fedfloor.data.files.units import spelt, units_of
-
-UNITS = 1000  # tables whose units are compared, at most
 
 OTHERS = {
     "device/file": "each file may be a separate device (--set data.device=file), in its factory's folder",
@@ -108,22 +105,3 @@ def recordings(given: Mapping[str, Any], path: Path) -> str:
     many = sum(count > 1 for count in files.values())
     noun = "folders of a label" if "label" in given.get("layout", "") else "devices"
     return f"{many} of {len(files)} {noun} have several files" if 2 * many >= len(files) else ""
-
-
-def units_words(files: Sequence[DataFile], given: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each column whose unit, in the row below the names, differs between tables of a folder.
-
-    Args:
-        files: the tables.
-        given: the settings of ``[data]``, with the rows that are left out.
-    """
-    told: dict[str, dict[str, str]] = {}  # column → unit as it is compared → the first table that has it
-    for file in files[:UNITS]:
-        for name, unit in units_of(file.path, given).items():
-            told.setdefault(name, {}).setdefault(spelt(unit), f"{unit} in {file.name}")
-    return [
-        f"'{name}' is in different units by the row below the names: {', '.join(places.values())}. If these are "
-        "not two spellings of one unit, convert it in its tables, or normalise each device by its own rows: --set "
-        "data.normalise=device"
-        for name, places in told.items() if len(places) > 1
-    ]  # fmt: skip

@@ -75,7 +75,6 @@ def roles(data: Mapping[str, Any], path: Path, excerpts: Excerpts) -> Proposal:
     notes = [f"rows {', '.join(map(str, above))} are no data (titles or units) and are skipped"] if above else []
     data = {**data, **skip}
     if folder:
-        notes += folders.units_words(files, data)
         table = max(files[:LISTED], key=lambda file: len(excerpts.head(file.path, 1, data).names)).path  # most columns
         folders.check_levels(files, data)
 

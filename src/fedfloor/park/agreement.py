@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedfloor.base.errors import nearest
 from fedfloor.base.names import alike, excerpt, misspelt, plain, toml_list
-from fedfloor.data.files.clocks import QUARTER
+from fedfloor.data.files.clocks import forward, shift, shifted
 from fedfloor.data.files.spellings import option
+from fedfloor.data.files.units import spelt
 from fedfloor.data.pace import RATES
 from fedfloor.park import peers
 from fedfloor.park.sites import SiteFacts, summaries
@@ -25,7 +25,6 @@ from fedfloor.park.summaries import Summaries
 
 SHOWN = 6  # names in a sentence, at most
 EXPECTED = 20  # rows of a class that a device would have by its share elsewhere, from which its absence is named
-ALONG = 14 * 3600  # seconds: zones are no further apart than a day, and mostly less
 APART = 60.0  # seconds between a device's clock and that of who asks, which a slow link does not explain
 HOLES = 0.2  # share of missing values that is named where others hardly lack one
 WHOLE = 0.02  # share that these lack, at most
@@ -218,11 +217,12 @@ def _values(sites: Sequence[SiteFacts], ignored: Sequence[str]) -> Iterator[Disa
             odd = replace(odd, devices=devices)
         if odd.devices:
             yield Disagreement(odd.kind, odd.devices, odd.sensors, peers.sentences([odd], ignored=ignored)[0])
-    units = {name: {site.units[name] for site in sites if name in site.units} for name in s.sensors}
-    for name, stated in units.items():
-        if len(stated) > 1:
-            unit = _usual([site.units[name] for site in sites if name in site.units])
-            other = [site for site in sites if site.units.get(name, unit) != unit]
+    for name in s.sensors:
+        stated = [site.units[name] for site in sites if name in site.units]
+        if len({*map(spelt, stated)}) > 1:
+            usual = _usual([*map(spelt, stated)])
+            unit = next(unit for unit in stated if spelt(unit) == usual)
+            other = [site for site in sites if spelt(site.units.get(name, unit)) != usual]
             text = (
                 f"{_named(other, 'states')} '{other[0].units[name]}' as the unit of '{name}', others '{unit}'. "
                 f"{peers.WAYS['unit']}."
@@ -307,33 +307,19 @@ def _clocks(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
         return
     ends = np.array([(site.clock.first, site.clock.last) for site in dated if site.clock])
     steps = np.array([site.clock.step for site in dated if site.clock])
+    longest = np.array([site.clock.longest for site in dated if site.clock])
     for k, site in enumerate(dated):
-        shift = _shift(ends, steps, k)
-        if shift and (len(dated) > 2 or k == 1):
-            way = "after" if shift > 0 else "before"
+        if len(dated) == 2 and k == 0:  # one of them is named for both
+            continue
+        if off := shift(ends, steps, k):
+            yield Disagreement("clock", (site.name,), (), shifted(site.name, off))
+        elif off := forward(ends, steps, longest, k):
+            one, rest = ("goes", "do not") if off > 0 else ("does not go", "do")
             text = (
-                f"the rows of '{site.name}' begin and end {abs(shift) / 3600:g} h {way} those of all others, as by a "
-                "clock in another time zone or without summer time. Correct its times, or write their zone; where all "
-                "are local times of one zone: --set data.zone=NAME."
+                f"the clock of '{site.name}' {one} forward an hour, as at the beginning of summer time, and those of "
+                f"all others {rest}. Set all clocks alike, or write times with their zone: 2026-03-02T06:00:00+01:00."
             )
             yield Disagreement("clock", (site.name,), (), text)
-
-
-def _shift(ends: NDArray[np.float64], steps: NDArray[np.float64], k: int) -> float:
-    """Return by how many s, in whole quarters of an hour, both ends of a site's rows are off those of all others; or 0.
-
-    Args:
-        ends: first and last time of each site, [K, 2].
-        steps: usual step of each site, [K].
-    """
-    others = np.delete(ends, k, axis=0)
-    if not len(others):
-        return 0.0
-    near = 2 * float(np.fmax.reduce(steps, initial=0.0)) + 1
-    away = ends[k] - np.median(others, axis=0)
-    shift = QUARTER * round(float(away.mean()) / QUARTER)
-    tight = bool((np.ptp(others, axis=0) <= near).all()) and float(np.abs(away - shift).max()) <= near
-    return float(shift) if tight and 2 * near < abs(shift) <= ALONG else 0.0
 
 
 # -- classes -----------------------------------------------------------------------------------------------------------

@@ -19,18 +19,17 @@ import numpy as np
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import excerpt
 from fedfloor.data.files import buffer, expanded, own
-from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.excerpt import Excerpt, head
 from fedfloor.data.files.joined import JOIN, SPANS, parts_of
 from fedfloor.data.files.layout import CATEGORY, OddTextError
 from fedfloor.data.files.preamble import preamble
-from fedfloor.data.files.rows import is_workbook
 from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.tree import DataFile, files_in, of_file, stem_of, tables
 from fedfloor.data.files.union import JoinedTables
+from fedfloor.data.files.units import units_of
 from fedfloor.data.kinds import kind_of, mostly_text
-from fedfloor.data.reading import Columns, DraftReading, Reading, skipped
+from fedfloor.data.reading import Columns, DraftReading, Reading
 from fedfloor.data.roles import profiles_of, roles_of
 
 log = logging.getLogger(__name__)
@@ -170,7 +169,7 @@ def _scanned(file: DataFile, reading: Reading | None) -> ApartTable:
         text["label"] = sheet.text[label]
     sheet = replace(sheet, name=file.name, text=text)
     stated = {role: name for role, name in roles.items() if role in ("time", "label", "run", "id")}
-    units = _units(file.path, table, given)
+    units = {name: unit.strip("[]() ") for name, unit in units_of(file.path, given).items()}
     return ApartTable("", "", sheet, units, decimal, stated, (*_lacking(roles, reading), *problems))
 
 
@@ -229,15 +228,6 @@ def _retried(
             else:
                 coded[error.name] = "one-hot"
     return scan(file.path, Reading(**given, columns=columns), ()), problems
-
-
-def _units(path: Path, table: Excerpt, given: Mapping[str, Any]) -> dict[str, str]:
-    """Return sensor → unit of a table with a row of units below its header."""
-    skip = skipped(given.get("skip"))
-    if not skip or is_parquet(path) or is_workbook(path) or skip[-1] != len(skip) + 1:
-        return {}
-    rows = head(path, 2, {**given, "skip": skip[:-1] or None}).rows
-    return {name: unit.strip("[]() ") for name, unit in zip(table.names, rows[0], strict=False) if unit} if rows else {}
 
 
 def _timed(found: Sequence[ApartTable], reading: Reading) -> dict[int, Sheet]:

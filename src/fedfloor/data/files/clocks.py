@@ -20,8 +20,10 @@ Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 ZONES = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney", "America/Santiago")
+HOUR = 3600
+ALONG = 14 * HOUR  # seconds: zones are no further apart than a day, and mostly less
 QUARTER = 900  # seconds; offsets from UTC change on quarters of an hour
-DOUBLED = 3 * 3600  # seconds: rows of a repeated hour are no further apart
+DOUBLED = 3 * HOUR  # seconds: rows of a repeated hour are no further apart
 HOLE = 3  # usual steps of a hole between rows, from which an hour may be missing there
 RESET = 366 * 86_400  # seconds of a jump of a clock that was reset, at least
 FAR = 1000  # usual steps of such a jump, at least
@@ -188,7 +190,7 @@ def summer(time: Moments, recording: NDArray[np.integer]) -> tuple[int, str] | N
     """
     order = np.argsort(recording, kind="stable")
     steps, usual = _steps(time[order], recording[order])
-    jumps = np.flatnonzero(np.abs(steps - usual - 3600) < usual / 2) if 0 < usual < 3600 else np.empty(0, np.int64)
+    jumps = np.flatnonzero(np.abs(steps - usual - HOUR) < usual / 2) if 0 < usual < HOUR else np.empty(0, np.int64)
     for name in ZONES if len(jumps) else ():
         for jump in jumps.tolist():
             absent = float(np.floor(time[order[jump]] / QUARTER) + 1) * QUARTER
@@ -198,6 +200,65 @@ def summer(time: Moments, recording: NDArray[np.integer]) -> tuple[int, str] | N
             if early is not None and late is not None and early < late:
                 return int(order[jump + 1]), name
     return None
+
+
+def shift(ends: NDArray[np.float64], steps: NDArray[np.float64], k: int) -> float:
+    """Return by how many s, in whole quarters of an hour, both ends of a device's rows are off all others'; or 0.
+
+    Args:
+        ends: first and last time of each device, [K, 2].
+        steps: usual step of each device, [K].
+
+    >>> ends = np.array([[0, 9e4], [30, 9e4], [3600, 93600.0]])
+    >>> shift(ends, np.full(3, 60.0), 2), shift(ends, np.full(3, 60.0), 0)
+    (3600.0, 0.0)
+    """
+    near, away, tight = _away(ends, steps, k)
+    found = QUARTER * round(float(away.mean()) / QUARTER)
+    even = tight and float(np.abs(away - found).max()) <= near
+    return float(found) if even and 2 * near < abs(found) <= ALONG else 0.0
+
+
+def forward(ends: NDArray[np.float64], steps: NDArray[np.float64], longest: NDArray[np.float64], k: int) -> float:
+    """Return by how many s only the last time of a device is off, as it alone went forward an hour, or did not; or 0.
+
+    Args:
+        ends, steps: those of :func:`shift`.
+        longest: longest step of each device, [K].
+
+    >>> ends = np.array([[0, 9e4], [0, 9e4], [0, 93600.0]])
+    >>> forward(ends, np.full(3, 60.0), np.array([60.0, 60, 3660]), 2)
+    3600.0
+    >>> forward(ends, np.full(3, 60.0), np.array([60.0, 60, 60]), 2)  # an hour of rows more
+    0.0
+    """
+    near, away, tight = _away(ends, steps, k)
+    jumps = np.abs(longest - steps - HOUR) < steps / 2
+    alone = bool((np.delete(jumps, k) != jumps[k]).all())
+    off = HOUR if jumps[k] else -HOUR
+    hourly = abs(away[0]) <= near and abs(away[1] - off) <= near
+    return float(off) if tight and alone and hourly and 2 * near < HOUR else 0.0
+
+
+def _away(
+    ends: NDArray[np.float64], steps: NDArray[np.float64], k: int
+) -> tuple[float, NDArray[np.float64], bool]:  # fmt: skip
+    """Return how near times are alike, in s; how far both ends of a device are from the others', and if these agree."""
+    others = np.delete(ends, k, axis=0)
+    near = 2 * float(np.fmax.reduce(steps, initial=0.0)) + 1
+    if not len(others):
+        return near, np.zeros(2), False
+    return near, ends[k] - np.median(others, axis=0), bool((np.ptp(others, axis=0) <= near).all())
+
+
+def shifted(name: str, off: float) -> str:
+    """Return a sentence on a device of which :func:`shift` found that its clock is off by some s."""
+    way = "after" if off > 0 else "before"
+    return (
+        f"the rows of '{name}' begin and end {abs(off) / HOUR:g} h {way} those of all others, as by a clock in another "
+        "time zone or without summer time. Correct its times, or write their zone; where all are local times of one "
+        "zone: --set data.zone=NAME."
+    )
 
 
 def reset(time: Moments, recording: NDArray[np.integer]) -> Indices:

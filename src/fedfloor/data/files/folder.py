@@ -181,7 +181,7 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
             )
 
 
-RECIPE = "recordings 10"
+RECIPE = "recordings 11"
 
 
 def _load_tables(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from fedfloor.data.files.marks import grouped, grouped_hint
 from fedfloor.data.files.rows import is_workbook
 from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.union import JoinedTables
-from fedfloor.data.files.units import agreed, units_of
+from fedfloor.data.files.units import agreed, differing, units_of
 from fedfloor.data.reading import DIALECT, Problem, Reading
 from fedfloor.data.series import assemble, fill, say_missing
 from fedfloor.data.split import Rows, pieces
@@ -45,9 +46,10 @@ from fedfloor.tasks.regression import LIVES
 
 log = logging.getLogger(__name__)
 
-RECIPE = "table 12"
+RECIPE = "table 13"
 # tables, and rows of each, in which marks between thousands are looked for
 EXAMINED = 20
+UNITS = 1000  # tables whose units are compared, at most
 LOOKED_AT = 2000
 MEANT = (
     "columns", "classes", "window", "missing", "split", "sort", "copies", "small", "decimal", "test", "bins",
@@ -124,7 +126,8 @@ def of_entry(
     )  # fmt: skip
     factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
     owned = Owned(tuple(facts["devices"]), factory, tuple(facts["factories"]))
-    return assemble(name, tuple(facts["classes"]), rows, reading, inputs, owned, facts["digest"], seed)
+    data = assemble(name, tuple(facts["classes"]), rows, reading, inputs, owned, facts["digest"], seed)
+    return replace(data, notes=(*data.notes, *facts.get("differ", ()), *facts.get("clocks", ())))
 
 
 def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[str, Any]:
@@ -251,14 +254,17 @@ def write(
         "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
         "digest": everything.digest(chain(device or (), factory or (), label), part, reading),
         "order": {"time_format": sheets[0].order} if sheets[0].order else {},
-        "units": _units(everything, sheets, reading),
+        **_units(everything, sheets, reading), "clocks": everything.shifted_clocks(owner, devices),
     }  # fmt: skip
 
 
-def _units(tables: JoinedTables, sheets: Sequence[Sheet], reading: Reading) -> dict[str, str]:
-    """Return sensor → unit, where the tables state it alike."""
-    units = agreed(units_of(sheet.path, reading.dialect()) for sheet in sheets[:EXAMINED])
-    return {name: unit for name, unit in units.items() if name in tables.columns}
+def _units(tables: JoinedTables, sheets: Sequence[Sheet], reading: Reading) -> dict[str, Any]:
+    """Return sensor → unit, where the tables state it alike, and sentences on those of which they do not."""
+    paths = {sheet.path: sheet.title for sheet in sheets[:UNITS]}
+    stated = {title: units_of(path, reading.dialect()) for path, title in paths.items()}
+    used = {*tables.columns}
+    stated = {title: {name: unit for name, unit in each.items() if name in used} for title, each in stated.items()}
+    return {"units": agreed(stated.values()), "differ": differing(stated)}
 
 
 def _write_values(

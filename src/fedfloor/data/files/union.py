@@ -15,7 +15,16 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count, toml_list, typed
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files.categories import sources
-from fedfloor.data.files.clocks import copied, interleaves, reset, summer, zone_of, zone_of_recordings
+from fedfloor.data.files.clocks import (
+    copied,
+    interleaves,
+    reset,
+    shift,
+    shifted,
+    summer,
+    zone_of,
+    zone_of_recordings,
+)  # fmt: skip
 from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.times import written
@@ -26,6 +35,10 @@ log = logging.getLogger(__name__)
 PIECE = 1 << 16  # texts added to a digest at a time
 BLOCK = 1 << 26  # bytes of samples sorted at a time
 LISTED = 40  # sensors that an advice names, at most
+# devices whose clocks are compared, at least and at most; rows of each, at least
+FEW = 3
+MANY = 1000
+LONG = 100
 
 
 def _difference(names: Sequence[str], others: Sequence[str]) -> str:
@@ -284,6 +297,20 @@ class JoinedTables:
                 "testing in another order than they were made. Name the time zone: --set data.zone=%s, for example.",
                 self.sheets[0].title, column, zone,
             )  # fmt: skip
+
+    def shifted_clocks(self, owner: NDArray[np.int32], devices: Sequence[str]) -> list[str]:
+        """Return a sentence on each device of which both ends of its rows are off those of all others by hours."""
+        if self.time is None or not self.sheets[0].dated or not FEW <= len(devices) <= MANY:
+            return []
+        order = np.lexsort((self.time, owner))
+        first, rows = np.unique(owner[order], return_index=True, return_counts=True)[1:]
+        if rows.min() < LONG:
+            return []
+        parts = np.split(self.time[order], first[1:])
+        ends = np.array([part[[0, -1]] for part in parts])
+        steps = np.array([np.median(np.diff(part)) for part in parts])
+        apart = [shift(ends, steps, k) for k in range(len(parts))]
+        return [shifted(name, off) for name, off in zip(devices, apart, strict=True) if off]
 
     def _note_mixed(self, owner: NDArray[np.int32], column: str) -> None:
         """Warn of rows of two courses of a clock that sorting mixes."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedfloor.base.errors import SettingError
 from fedfloor.data.files.columnar import is_parquet
+from fedfloor.data.files.preamble import LONGEST_UNIT
 from fedfloor.data.files.sheet import text_rows
 from fedfloor.data.reading import skipped
 
@@ -34,7 +35,8 @@ def units_of(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
         units = [cells for line, cells in top if names and line in out and line > names[0]]
         if names and units:
             both = zip(names[1], units[-1], strict=False)
-            return {name.strip(): unit.strip() for name, unit in both if name.strip() and unit.strip()}
+            short = {name.strip(): unit.strip() for name, unit in both if len(unit.strip()) <= LONGEST_UNIT}
+            return {name: unit for name, unit in short.items() if name and unit}
     return {}
 
 
@@ -56,6 +58,24 @@ def same_unit(one: str, other: str) -> bool:
     (True, False, False)
     """
     return spelt(one) == spelt(other)
+
+
+def differing(tables: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return a sentence for each column whose unit differs between tables, by the row below the names.
+
+    Args:
+        tables: the title of each table → column → unit.
+    """
+    told: dict[str, dict[str, str]] = {}  # column → unit as it is compared → the first table that has it
+    for title, units in tables.items():
+        for name, unit in units.items():
+            told.setdefault(name, {}).setdefault(spelt(unit), f"{unit} in {title}")
+    return [
+        f"'{name}' is in different units by the row below the names: {', '.join(places.values())}. If these are not "
+        "two spellings of one unit, convert it in its tables; where each device has one unit, its own scale allows for "
+        "it: --set data.normalise=device."
+        for name, places in told.items() if len(places) > 1
+    ]  # fmt: skip
 
 
 def agreed(tables: Iterable[Mapping[str, str]]) -> dict[str, str]:
