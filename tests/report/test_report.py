@@ -198,6 +198,22 @@ def test_figures_show_every_run(comparison: Path) -> None:
     assert len(bubbles.data[0].x) == 8 + 7  # device k holds 30 of class 0 and k of class 1: device 0 none of the latter
 
 
+@pytest.mark.parametrize(
+    ("values", "title", "most"),
+    [([0.81, 0.86, 0.89], "accuracy (axis from 80.6\xa0%)", 0.09), ([0.2, 0.9], "accuracy", 1.02),
+     ([0.995, 0.997], "accuracy (axis from 97.6\xa0%)", 0.03), ([0.01, 0.04], "accuracy", 0.05)],
+)  # fmt: skip
+def test_shares_that_are_near_each_other_are_drawn_apart(
+    tmp_path: Path, values: list[float], title: str, most: float
+) -> None:
+    drawn = charts.headline_figure(groups(collect([make_run(tmp_path / "run", [*values])])))
+    low, high = drawn.layout.yaxis.range
+    assert drawn.layout.yaxis.title.text == title
+    assert 0 <= low <= min(values) < max(values) <= high
+    assert high - low <= most
+    assert drawn.layout.xaxis.dtick == 1
+
+
 def test_runs_without_evaluation_still_make_a_page(tmp_path: Path) -> None:
     page = render(collect([make_run(tmp_path / "run", [None, None])]))
     assert "No accuracy to compare has been reached yet." in page

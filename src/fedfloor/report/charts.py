@@ -73,6 +73,10 @@ def faint(colour: str, share: float = 0.16) -> str:
     return f"rgba({red},{green},{blue},{share:g})"
 
 
+# shares that differ by less are drawn on an axis of their part of it; and the least part
+NEAR = 0.5
+NARROWEST = 0.02
+FEW_ROUNDS = 10  # up to which each has a tick
 MARKED = 12  # symbols along a curve: enough to distinguish curves without colours
 
 
@@ -179,13 +183,38 @@ def _curves(
         return None
     settings: dict[str, Any] = {"showlegend": len(compared) > 1, "hovermode": "x unified"}
     figure = _figure(traces, **settings, xaxis_title_text="round", yaxis_title_text=axis)
-    longest = max(run.last for run in compared.runs)
-    figure.update_xaxes(tickformat="d", **({"dtick": 1} if longest <= 10 else {}))
+    places = [x for trace in traces for x in trace["x"]]
+    figure.update_xaxes(tickformat="d", **({"dtick": 1} if max(places) - min(places) < FEW_ROUNDS else {}))
     if share:
-        figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
+        lines = [trace for trace in traces if "fill" not in trace]  # wide intervals may leave the chart
+        heights = [y for trace in lines for y in trace["y"]]
+        figure.update_yaxes(**share_axis([*heights, *([] if target is None else [target])], axis))
     if target is not None:
         figure.add_hline(y=target, line=DOTTED)
     return figure
+
+
+def share_axis(heights: Sequence[float], title: str) -> dict[str, Any]:
+    """Return the settings of an axis of shares: from 0 to 1, or of the part that they are in where they are near.
+
+    An axis that does not begin at 0 says so.
+
+    >>> share_axis([0.1, 0.9], "accuracy")
+    {'range': [0, 1.02], 'tickformat': '.0%'}
+    >>> share_axis([0.79, 0.99], "accuracy")
+    {'range': [0.78, 1.0], 'tickformat': '.0%', 'title_text': 'accuracy (axis from 78\\xa0%)'}
+    """
+    low, high = min(heights), max(heights)
+    if high - low > NEAR:
+        return {"range": [0, 1.02], "tickformat": ".0%"}
+    span = max(high - low, NARROWEST)
+    decimals = max(0, math.ceil(-math.log10(span)) - 1)
+    step = 10.0 ** -(decimals + 2)
+    room = span / 20
+    begin = math.floor(round((min(low, high - span) - room) / step, 6)) * step if low > span else 0.0
+    end = min(1 + room, math.ceil(round((high + room) / step, 6)) * step)
+    told = {"title_text": f"{title} (axis from {100 * begin:.{decimals}f}\u00a0%)"} if begin > 0 else {}
+    return {"range": [round(begin, 6), round(end, 6)], "tickformat": f".{decimals}%", **told}
 
 
 def _group_traces(group: Group, read: Against, i: int, *, share: bool, against: Against | None) -> list[dict[str, Any]]:
