@@ -140,6 +140,24 @@ def test_what_was_not_measured_is_grey_with_the_command_that_measures_it(
     assert "Price the rounds" not in text(tmp_path)
 
 
+def test_commands_that_read_a_run_permit_its_own_code_and_quote_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run(tmp_path / "hall 3", 0.8, OWN)
+    monkeypatch.chdir(tmp_path)
+    page = text(folder)
+    assert "fedfloor export 'hall 3/fedsr-0'</pre>" in page
+    assert "fedfloor run 'hall 3/fedsr-0'/experiment.toml --references" in page
+    file = folder / "experiment.toml"
+    file.write_text(file.read_text("utf-8") + '\n[data.columns]\nlabel = "a:b"\n', "utf-8")
+    assert "--own-code" not in text(folder)
+    file.write_text(file.read_text("utf-8") + '\n[[more]]\nmix = ["mine:Mean"]\n', "utf-8")
+    page = text(folder)
+    assert "<dt>Put the model on a device (imports mine:Mean)</dt>" in page
+    assert "fedfloor export 'hall 3/fedsr-0' --own-code</pre>" in page
+    assert page.count("fedfloor price 'hall 3/fedsr-0' --own-code --network") == 2  # tile, next step
+
+
 def test_the_best_method_is_first_and_references_are_last(tmp_path: Path) -> None:
     run(tmp_path, 0.5, OWN, "fedavg")
     run(tmp_path, 0.7, OWN)

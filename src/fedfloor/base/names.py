@@ -14,6 +14,7 @@ from fedfloor.base.strict import json_text
 
 MOST = 6  # names in a list, at most
 SELDOM = 0.1  # share of a name's occurrences that a misspelt one has, at most
+SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # a name in the user's code: module:name
 SHORTEST = 5  # letters of a word whose misspelling is recognised, at least
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 import sysconfig
 import traceback
@@ -22,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.base.errors import FedfloorError, RunError, SettingError, nearest
+from fedfloor.base.names import SPEC
 
-SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 ANY = (Exception, SystemExit, KeyboardInterrupt)  # what user code may raise where a signal raises none of them
 Ask = Callable[[str], None]  # takes a name; raises SettingError to refuse its import
 _ASK: ContextVar[Ask | None] = ContextVar("ask", default=None)

@@ -22,7 +22,8 @@ from typing import Any
 
 from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
-from fedfloor.base.outside import SPEC, load, loaded
+from fedfloor.base.names import SPEC
+from fedfloor.base.outside import load, loaded
 from fedfloor.base.ranges import RefusedError
 from fedfloor.experiment import Experiment
 from fedfloor.methods import bounds

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from fedfloor.base.checking import checked, plain
 from fedfloor.base.errors import SettingError, shown, unknown
-from fedfloor.base.outside import SPEC, load, own_name
+from fedfloor.base.names import SPEC
+from fedfloor.base.outside import load, own_name
 from fedfloor.methods.catalog import EXACT, METHODS, find
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedfloor.base.errors import SettingError
 from fedfloor.base.machine import require_memory
-from fedfloor.base.outside import SPEC, load
+from fedfloor.base.names import SPEC
+from fedfloor.base.outside import load
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.methods.returned import checked
 from fedfloor.parts import fitting, named, server

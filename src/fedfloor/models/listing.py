@@ -6,7 +6,8 @@ import inspect
 from typing import Any
 
 from fedfloor.base.errors import SettingError, require
-from fedfloor.base.outside import SPEC, load
+from fedfloor.base.names import SPEC
+from fedfloor.base.outside import load
 from fedfloor.models.classifier import layers
 from fedfloor.models.network import Network, build, builder
 from fedfloor.models.zoo import LISTED_ON, NETWORKS, Shape

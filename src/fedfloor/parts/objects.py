@@ -10,7 +10,8 @@ from typing import Any
 
 from fedfloor.base.checking import native
 from fedfloor.base.errors import SettingError, shown
-from fedfloor.base.outside import SPEC, name_of
+from fedfloor.base.names import SPEC
+from fedfloor.base.outside import name_of
 from fedfloor.parts.attacks import ATTACKS
 from fedfloor.parts.mixing.registry import MIXES
 from fedfloor.parts.objectives.registry import OBJECTIVES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from fedfloor.base.checking import toml
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import AUTOENCODER, COMPARISON_FILE, LOCAL_ONLY, PCA, REFERENCES, count
+from fedfloor.base.names import AUTOENCODER, COMPARISON_FILE, LOCAL_ONLY, PCA, REFERENCES, SPEC, count
 from fedfloor.base.templates import render
 from fedfloor.report.groups import Compared, Group, contestants, groups
 from fedfloor.report.ledger import Place, RecordedRun, by_place
@@ -231,7 +231,7 @@ def cost_tile(some: Sequence[Group]) -> Tile:
     sums = {kind: [cost(run, kind) for run in group.runs] for kind in COSTS}
     known = {kind: mean(filter(None, values)) for kind, values in sums.items() if all(values)}
     if "seconds" not in known:
-        command = f"fedfloor price {shown(group.runs[0].folder)} --network lte-cat-m2 --out runs/on-lte"
+        command = f"{reading('fedfloor price', group.runs[0].folder)} --network lte-cat-m2 --out runs/on-lte"
         return Tile(name, "not measured", (), command)
     others = listed([amount(kind, known[kind]) for kind in known if kind != "seconds"] or ["no bytes"])
     rounds = count(min(run.last for run in group.runs), "round")
@@ -272,7 +272,35 @@ def shown(folder: Path) -> str:
     A report may be sent elsewhere, and contains no path of this machine.
     """
     relative = os.path.relpath(folder)
-    return folder.name if relative.startswith("..") else relative
+    return shlex.quote(folder.name if relative.startswith("..") else relative)
+
+
+def own_code(folder: Path) -> list[str]:
+    """Return the names of code of its own in a run's experiment, which commands that only read it import if allowed."""
+    try:
+        held = toml(folder / "experiment.toml", "an experiment")
+    except SettingError:
+        return []
+    parts = [value for key, value in held.items() if key not in ("name", "data")]
+    return [text for text in dict.fromkeys(texts_in(parts)) if SPEC.fullmatch(text)]
+
+
+def reading(command: str, folder: Path) -> str:
+    """Return a command that reads a run, with the permission to import the code that it names."""
+    return f"{command} {shown(folder)}{' --own-code' if own_code(folder) else ''}"
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Yield the texts of nested lists and tables.
+
+    >>> [*texts_in({"a": ["b", {"c": "d"}], "e": 1})]
+    ['b', 'd']
+    """
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(part)
 
 
 def alone_command(compared: Compared) -> str:
@@ -319,11 +347,13 @@ def steps(compared: Compared, best: Sequence[Group], local: Sequence[Group]) -> 
     if any(len(group.runs) == 1 and group.runs[0].seeded for group in rivals):
         found.append(NextStep("Repeat with three seeds", compare_command(compared, SEEDS, present)))
     run = (best[0] if best else rivals[0]).runs[0]
+    code = f" (imports {listed(names)})" if (names := own_code(run.folder)) else ""
     if best and (decide := decision_settings(compared, best[0])):
         command = f"fedfloor run {shown(run.folder)}/experiment.toml {decide[1]} --out runs/decided"
         found.append(NextStep(f"Decide for '{decide[0]}' by a threshold, as it is rare", command))
     if not any(line.priced for line in run.rounds):
-        found.append(NextStep("Price the rounds on a network", cost_tile([Group(rivals[0].label, (run,))]).command))
+        command = cost_tile([Group(rivals[0].label, (run,))]).command
+        found.append(NextStep(f"Price the rounds on a network{code}", command))
     if best:
-        found.append(NextStep("Put the model on a device", f"fedfloor export {shown(run.folder)}"))
+        found.append(NextStep(f"Put the model on a device{code}", reading("fedfloor export", run.folder)))
     return found

@@ -19,7 +19,8 @@ from typing import TypeVar
 
 from fedfloor.base.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.base.machine import VARIABLES, cores, kept_settings
-from fedfloor.base.outside import SPEC, blamed, only_here
+from fedfloor.base.names import SPEC
+from fedfloor.base.outside import blamed, only_here
 from fedfloor.engine import place
 from fedfloor.engine.team import MOST_RANKS, Alone, Shared, Team, shared_file
 from fedfloor.experiment import EngineSettings, Experiment
