@@ -21,6 +21,7 @@ from fedfloor.data.files import own
 from fedfloor.data.files.conversions import ConversionError, check
 from fedfloor.data.reading import Columns, RandomSplit, Reading
 from fedfloor.drafting.draft import draft
+from fedfloor.tasks.reconstruction import Reconstruction
 from own_data import park_of, picture, table
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -340,6 +341,20 @@ def test_parts_of_devices_are_no_devices() -> None:
     data = own.load(Path("mvtec-parts"), Reading(), 0)
     assert (data.owned.names, data.classes) == (("bottle", "cable"), ("broken", "good"))
     assert len(data.y) + len(data.y_test) == 48  # no mask
+
+
+def test_a_detector_of_pictures_keeps_the_parts_and_trains_on_the_good_ones() -> None:
+    for category in ("bottle", "cable"):
+        mvtec(Path("mvtec", category))
+    message = refused("mvtec", task={"kind": "reconstruction"})
+    assert "fedfloor new mvtec-parts --set data.task=reconstruction" in message
+    assert convert(message)
+    data = own.load(Path("mvtec-parts"), Reading(task=Reconstruction()), 0)
+    assert (data.owned.names, data.classes) == (("bottle", "cable"), ("normal", "anomaly"))
+    assert (len(data.y), len(data.y_test)) == (16, 32)  # no mask
+    assert (int(data.y.sum()), int(data.y_test.sum())) == (0, 16)
+    with refusals.refused("data.task"):
+        own.load(Path("mvtec-parts"), Reading(task="regression"), 0)
 
 
 def test_parts_beside_a_third_one_are_no_devices() -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CLASSES = ("normal", "anomaly")
-NORMAL = ("normal", "0", "0.0", "ok", "no", "none", "false")  # usual names of the class of normal operation
+# usual names of the class of normal operation
+NORMAL = ("normal", "0", "0.0", "ok", "no", "none", "false", "good", "healthy")
 UNLABELLED = ("", "na", "n/a", "nan", "null", "-", "?")  # labels that state neither
 
 
@@ -36,7 +37,7 @@ class Reconstruction(Task):
 
     Args:
         normal: the name of the normal class, if it is not a usual one such as ``normal``, ``0``, ``ok``, ``no``,
-            ``false``.
+            ``false``, ``good``.
         abnormal: whether training samples with an abnormal row are left ``out`` or ``used``.
         score: the scored part of a window: the whole ``window``, or its ``last`` row.
         quantile: the share of normal samples with scores up to the threshold.

@@ -103,12 +103,15 @@ def _eight_bits(image: Image, name: str) -> Image:
 
 
 RECIPE = "pictures 2"
-MEANT = ("classes", "spellings", "split", "small", "size", "layout", "test")
+MEANT = ("classes", "spellings", "split", "small", "size", "layout", "test", "task")
 
 
 def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int, ask: Callable[[], None]) -> Dataset:
     """Read pictures, whose devices are the natural owners in the order of their names."""
     reading.only(MEANT, "pictures")
+    kind = reading.asked.kind
+    known = kind in ("classification", "reconstruction") and reading.number is None and not reading.lasting
+    require(known, "data.task", kind, "'classification' or 'reconstruction', as pictures in folders have labels")
     fits = reading.size is None or math.prod(reading.size) <= MOST_PIXELS
     require(fits, "data.size", reading.size, f"[height, width] of at most {MOST_PIXELS:,} pixels")
     if reading.split is not None and reading.split.kind in ("time", "run", "last") and files[0].part is None:
@@ -133,7 +136,8 @@ def _parse(files: Sequence[DataFile], reading: Reading, writer: Writer) -> Mappi
     pooled = len(files[0].folders) == 1  # label/file: pictures without a device
     device = qualified([files[0].name if pooled else file.folders[-2] for file in files], factory)
     label = respelt([file.folders[-1] for file in files], reading.spellings)
-    classes = classes_of(label, reading.classes, lambda i: files[i].name, 1 if reading.whole else 2)
+    least = 1 if reading.whole or not reading.asked.labelled else 2
+    classes = classes_of(label, reading.classes, lambda i: files[i].name, least)
     devices = natural_order(device)
     owner = codes(device, devices)
     order = np.argsort(owner, kind="stable")

@@ -40,7 +40,7 @@ def check_folder(root: Path, given: Mapping[str, Any], excerpts: Excerpts) -> No
     if not (given.get("device") or given.get("layout")):
         _check_partitions(root, [root, *folders])
     if {folder.name for folder in folders} != {*PARTS} or files:
-        _check_parts(root, [root, *folders])
+        _check_parts(root, [root, *folders], given)
     leaf = root
     while not files and folders and len(leaf.parts) < len(root.parts) + MOST_LEVELS:
         leaf = folders[0]
@@ -130,7 +130,7 @@ def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
     )  # fmt: skip
 
 
-def _check_parts(root: Path, tops: Sequence[Path]) -> None:
+def _check_parts(root: Path, tops: Sequence[Path], given: Mapping[str, Any]) -> None:
     """Refuse folders for training and testing beside or below other folders, which the reader does not support."""
     for top in tops:
         names = {folder.name.casefold(): folder.name for folder in _inside(top, root)[0]}
@@ -143,7 +143,9 @@ def _check_parts(root: Path, tops: Sequence[Path]) -> None:
     inner, files = _inside(labels[0], root) if labels else ([], [])
     pictures = not inner and any(file.name.casefold().endswith(SUFFIXES) for file in files)
     alone = top == root
-    merged = pictures and len(labels) == 1
+    detects = "reconstruction" in str(given.get("task"))  # which needs no other labels to train on
+    merged = pictures and len(labels) == 1 and not detects
+    task = ("data.task=reconstruction",) if detects else ()
     out = beside(root, "-parts")
     others = [name for name in names.values() if name not in (train, test)]
     raise ConversionError(
@@ -152,7 +154,7 @@ def _check_parts(root: Path, tops: Sequence[Path]) -> None:
         train_name=code_of(train), test_name=code_of(test), found="name" if alone else 'f"*/{name}"',
         target=code_of(literal(out) + ("/{part}" if alone else "/{part}/{folder.parent.name}")),
         above="" if alone else "*/", starts="".join(sorted({train[0], test[0]})), out=code_of(out),
-        device="" if alone else "file.parts[-4], ", then=then(out, *DEALT * (pictures and alone)),
+        device="" if alone else "file.parts[-4], ", then=then(out, *task, *DEALT * (pictures and alone)),
         left_out=f" Left out: {named(others)}." if others else "",
     )  # fmt: skip
 
