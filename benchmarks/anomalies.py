@@ -34,7 +34,8 @@ from fedfloor.methods.pca import monitor, pooled
 from fedfloor.report.groups import half_width
 from fedfloor.tasks import detection
 from fedfloor.tasks.detection import Detection
-from fedfloor.tasks.figures import Predictions, ranking
+from fedfloor.tasks.figures import Predictions
+from fedfloor.tasks.rankings import ranking
 
 Floats = NDArray[np.float64]
 Table = dict[str, Any]

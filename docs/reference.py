@@ -34,7 +34,7 @@ PAGES = {  # of the Python reference: title, and the first and last public name 
     "methods": ("Methods", "FedAvg", "Resources"),
     "plans": ("Plans and their outcome", "Node", "Receipt"),
     "parts": ("Parts of methods", "Objective", "AttackedVisit"),
-    "tasks": ("Questions and tasks", "Question", "Answer"),
+    "tasks": ("Questions, tasks and metrics", "Question", "TestedSamples"),
     "checks": ("Checks and errors", "check_method", "RunError"),
 }
 

@@ -101,10 +101,12 @@ if TYPE_CHECKING:
     from fedfloor.tasks.answer import Answer
     from fedfloor.tasks.classification import Classification
     from fedfloor.tasks.forecasting import Forecasting
+    from fedfloor.tasks.metric import Metric
     from fedfloor.tasks.reconstruction import Reconstruction
     from fedfloor.tasks.regression import Regression
     from fedfloor.tasks.survival import Survival
     from fedfloor.tasks.task import Task
+    from fedfloor.tasks.tested import TestedSamples
     from fedfloor.tracking.tracker import follow
 
 __all__ = [
@@ -122,7 +124,8 @@ __all__ = [
     "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Since", "Work", "Site", "CLOUD", "edge", "device", "Arrival",
     "VisitFlow", "Outcome", "Receipt", "Objective", "Plain", "Visit", "Represented", "Mix", "Meeting", "Branch",
     "Server", "Sgd", "Selection", "PathPart", "AddedNoise", "Codec", "TopK", "NormLimit", "Attack", "AttackedVisit",
-    "Question", "Task", "Answer", "check_method", "Check", "FedfloorError", "SettingError", "RunError",
+    "Question", "Task", "Answer", "Metric", "TestedSamples", "check_method", "Check", "FedfloorError", "SettingError",
+    "RunError",
 ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from fedfloor.experiment import DataSettings, Experiment
 from fedfloor.methods.catalog import EXACT
 from fedfloor.methods.chosen import EXCHANGED, method_of
 from fedfloor.tasks.figures import FALSE_ALARMS, RECONSTRUCTION_ERROR
+from fedfloor.tasks.metric import stated
 
 NETWORK = ["network", "profile"]
 COLUMNS = ["data", "columns"]
@@ -213,6 +214,8 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
     own = {key: given[key] for key in ("method", *EXCHANGED) if key in given}
     body["methods"] = {name: plain(own | plain(method_of(experiment)))}
     body["data"] = _with_effect(experiment.data, body["data"])
+    if experiment.evaluate.headline is not None:
+        body["evaluate"]["headline"] = stated(experiment.evaluate.figure)
     network = experiment.network.built
     if network is not None:
         whole = body["network"] | {

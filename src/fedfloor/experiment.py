@@ -26,14 +26,14 @@ from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, 
 from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.park.survey import RegimeNormaliser
-from fedfloor.parts import objects
+from fedfloor.parts import metrics, objects
 from fedfloor.parts.attacks import Attackers
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.travel import limits
 from fedfloor.parts.travel.limits import NormLimit
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.closing import Close
-from fedfloor.tasks.figures import Figure, named
+from fedfloor.tasks.figures import Figure
 from fedfloor.tasks.forecasting import Forecasting
 
 if TYPE_CHECKING:
@@ -401,7 +401,8 @@ class EvaluateSettings:
         patience: the number of evaluations in a row without a better headline or a smaller loss on held-out samples
             after which a run ends; the model of its last round is then that of the best round. None: all rounds.
         coverage: whether the ledger records for each class the number of samples trained on in a round, and of devices.
-        headline: the metric by which a run is judged, such as ``"recall of fault"``; by default that of the task.
+        headline: the metric by which a run is judged, such as ``"recall of fault"``, or one of your own, such as
+            ``{ kind = "costs:AlarmCost", alarm = 40.0 }``; by default that of the task.
         finetune: the work with which each device fine-tunes the model on its own samples before an evaluation, such as
             ``{ epochs = 1 }``; other settings are those of the method's visits. The result is not kept, sent or priced.
         recent: the share of each device's training samples, the newest, held out so that devices of a real park can
@@ -413,13 +414,15 @@ class EvaluateSettings:
     validation: float = 0.1
     patience: int | None = None
     coverage: bool = False
-    headline: str | None = None
+    headline: PartSetting | None = None
     finetune: WorkSettings | None = None
     recent: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "headline", objects.part(self.headline, "evaluate.headline"))
         settle(self, "evaluate")
-        _ = self.figure  # refuses an unknown metric
+        if not outside.own_name(self.headline):
+            _ = self.figure  # refuses an unknown metric
         least = self.recent
         require(least is None or 0 < least < 1, "evaluate.recent", least, "a share, above 0 and below 1, such as 0.1")
         require(self.every >= 1, "evaluate.every", self.every, "a whole number of at least 1")
@@ -436,7 +439,7 @@ class EvaluateSettings:
     @property
     def figure(self) -> Figure:
         """The metric by which a run is judged."""
-        return named("accuracy" if self.headline is None else self.headline)
+        return metrics.headline("accuracy" if self.headline is None else self.headline)
 
 
 @dataclass(frozen=True)

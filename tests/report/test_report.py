@@ -251,6 +251,8 @@ def test_report_reads_only_and_never_trains() -> None:
         "fedfloor.base.checking",
         "fedfloor.base.errors",
         "fedfloor.tasks.figures",
+        "fedfloor.tasks.metric",
+        "fedfloor.tasks.rankings",
         "fedfloor.base.names",
         "fedfloor.plan",
         "fedfloor.base.names",

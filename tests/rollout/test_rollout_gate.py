@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +18,7 @@ import pytest
 from test_rollout_drift import CA, predicting
 
 import fedfloor
-from fedfloor import config
+from fedfloor import Metric, TestedSamples, config
 from fedfloor.base.errors import SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.cli import releasing
@@ -32,6 +32,7 @@ from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DataSource
 from fedfloor.deploy.signing import Signer
 from fedfloor.park.build import build, hold_out_recent
+from fedfloor.parts.metrics import headline
 from fedfloor.rollout import gate, registry, schedule
 from fedfloor.rollout import model as models
 from fedfloor.rollout.delivery import Station
@@ -55,7 +56,7 @@ from fedfloor.runs.parks import build_park
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.grid import Row
 from fedfloor.tasks.classification import CLASSIFICATION
-from fedfloor.tasks.figures import named
+from fedfloor.tasks.figures import LOSS, named
 from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.regression import Regression
 from live_park import device_settings, member
@@ -81,6 +82,30 @@ def seen_by(truth: Model, count: int = 200) -> Labelled:
     x = np.random.default_rng(3).normal(size=(count, 3)).astype(np.float32)
     y = truth.outputs(x)["logits"].argmax(1).astype(np.int64)
     return Labelled(x, y, None, ("good", "bad"), CLASSIFICATION)
+
+
+@dataclass(frozen=True)
+class Wrong(Metric):
+    """The cost of wrong answers."""
+
+    better = "lower"
+    unit = "EUR"
+
+    def value(self, samples: TestedSamples) -> float:
+        assert samples.classes == ("good", "bad")
+        assert (samples.scores.argmax(1) == samples.predicted).all()
+        return float(7 * (samples.true != samples.predicted).mean())
+
+
+def test_a_device_judges_by_a_metric_of_ones_own() -> None:
+    truth = loaded(1)
+    other = loaded(2)
+    figure = headline(f"{__name__}:Wrong")
+    found = judge(lambda: seen_by(truth), figure)(truth, other)
+    right = value(other, seen_by(truth), ACCURACY)
+    assert right is not None
+    assert found == {"figure": "wrong", "samples": 200, "new": 0.0, "old": pytest.approx(7 * (1 - right))}
+    assert read(found, figure).gain(figure) == 1.0
 
 
 # -- what a device holds out -------------------------------------------------------------------------------------------
@@ -229,8 +254,8 @@ def test_a_device_states_its_figure_of_both_models() -> None:
     found = judge(lambda: seen, None)(truth, other)
     assert found == {"figure": "accuracy", "samples": 200, "new": 1.0, "old": value(other, seen, ACCURACY)}
     assert 0 <= found["old"] < 1
-    assert judge(lambda: seen, "loss")(truth, other)["new"] < judge(lambda: seen, "loss")(truth, other)["old"]
-    assert judge(lambda: seen, "AUROC of bad")(truth, None) == {
+    assert judge(lambda: seen, LOSS)(truth, other)["new"] < judge(lambda: seen, LOSS)(truth, other)["old"]
+    assert judge(lambda: seen, named("AUROC of bad"))(truth, None) == {
         "figure": "AUROC of bad", "samples": 200, "new": 1.0, "old": None,
     }  # fmt: skip
 
@@ -260,9 +285,8 @@ def test_a_device_that_cannot_judge_states_why() -> None:
     assert "requires another form of samples" in judge(lambda: seen, None)(loaded(1, window=4), None)["why"]
     assert (
         "recall of bad is not defined"
-        in judge(lambda: replace(seen, y=0 * seen.y), "recall of bad")(loaded(1), loaded(2))["why"]
+        in judge(lambda: replace(seen, y=0 * seen.y), named("recall of bad"))(loaded(1), loaded(2))["why"]
     )
-    assert "unknown metric" in judge(lambda: seen, "acuracy")(loaded(1), None)["why"]
 
 
 def tried(folder: Path, first: bytes, second: bytes, envelope: bytes | None = None) -> tuple[Serving, list[Any]]:
@@ -372,9 +396,9 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "message"), HOSTILE)
 def test_a_judgement_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
-    assert read(GOOD, "accuracy") == Judgement(40, 0.75, 0.5)
+    assert read(GOOD, ACCURACY) == Judgement(40, 0.75, 0.5)
     with refused(message, RefusedError):
-        read(GOOD | change, "accuracy")
+        read(GOOD | change, ACCURACY)
 
 
 def test_a_judgement_is_taken_from_the_device_that_signed_it_and_is_flat(tmp_path: Path) -> None:
@@ -391,7 +415,7 @@ def test_a_judgement_is_taken_from_the_device_that_signed_it_and_is_flat(tmp_pat
     def row(judged: object, name: str = "d0") -> dict[str, Any]:
         report = {"state": "serving", "number": 1, "version": 1, "why": "", "judged": judged}
         station.heard(f"fedfloor/trial/serving/{name}", json.dumps(report).encode())
-        return gate._row(known, station, "d0", trial, "accuracy")
+        return gate._row(known, station, "d0", trial, ACCURACY)
 
     deep = own.sign(text := b'{"why": ' + b"[" * 900 + b"]" * 900 + b"}", JUDGEMENT)
     for judged, why in (
@@ -419,10 +443,10 @@ def test_a_judgement_is_taken_from_the_device_that_signed_it_and_is_flat(tmp_pat
 
 def test_the_reason_of_a_device_is_passed_on_cut_short() -> None:
     with pytest.raises(SettingError) as error:
-        read({"why": "x" * 4000}, "accuracy")
+        read({"why": "x" * 4000}, ACCURACY)
     assert len(str(error.value)) == gate.WHY_CHARS
     with refused("no-version"):
-        read(GOOD | {"old": None}, "accuracy")
+        read(GOOD | {"old": None}, ACCURACY)
 
 
 def weighed(found: Sequence[Judgement], figure: str = "accuracy") -> bool | None:

@@ -13,7 +13,8 @@ from sklearn import metrics as reference
 import fedfloor
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
 from fedfloor.tasks import figures
-from fedfloor.tasks.figures import FIGURES, KINDS, Predictions, named, ranking
+from fedfloor.tasks.figures import FIGURES, KINDS, Predictions, named
+from fedfloor.tasks.rankings import ranking
 from refusals import refused
 
 CLASSES = ("ok", "fault", "worn")

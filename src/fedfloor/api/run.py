@@ -29,7 +29,7 @@ from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.references import accompanied, of_run
 from fedfloor.runs.terminal import both
-from fedfloor.tasks.figures import ACCURACY, LOSS, named
+from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, is_figure, named
 
 if TYPE_CHECKING:
     from fedfloor.report.ledger import RecordedRun
@@ -252,7 +252,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         rows = self.rows if self.references else []
-        return html(self.folder, self.stopped, self.lines, rows, list(self._closing()) if self.lines else [])
+        headline = self._recorded.headline if self.lines and self.folder.is_dir() else None
+        return html(self.folder, self.stopped, self.lines, rows, list(self._closing()) if self.lines else [], headline)
 
 
 def _written(value: float | None) -> str:
@@ -261,7 +262,7 @@ def _written(value: float | None) -> str:
 
 def html(
     folder: Path, stopped: str, lines: Sequence[Line], rows: Sequence[Mapping[str, Any]] = (),
-    sentences: Sequence[str] = (),
+    sentences: Sequence[str] = (), headline: Figure | None = None,
 ) -> str:  # fmt: skip
     """Return a run as HTML: its last metrics, its headline against rounds, its references, and its folder.
 
@@ -273,7 +274,8 @@ def html(
 
     about: dict[str, Any] = {"folder": folder, "stopped": stopped, "lines": lines, "points": []}
     about |= {"rows": [list(row.values()) for row in rows], "sentences": sentences}
-    figure = named(lines[-1].headline[0]) if lines else ACCURACY
+    name = lines[-1].headline[0] if lines else ACCURACY.name
+    figure = headline or (named(name) if is_figure(name) else ACCURACY)
     scored = [(line, value) for line in lines if (value := figure.read(line)) is not None]
     if scored:
         (last, value) = scored[-1]

@@ -62,6 +62,8 @@ PUBLIC = {
     "parts.attacks": ("Attack", "AttackedVisit"),
     "engine.questions": ("Question",),
     "tasks.task": ("Task",),
+    "tasks.metric": ("Metric",),
+    "tasks.tested": ("TestedSamples",),
     "tasks.answer": ("Answer",),
     "api.conformance": ("check_method", "Check"),
     "base.errors": ("FedfloorError", "SettingError", "RunError"),

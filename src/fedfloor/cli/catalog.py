@@ -67,7 +67,7 @@ def parts(
     kind: Annotated[
         str | None,
         typer.Argument(
-            metavar="KIND", help="Such as objective, mix, server, selection, choice, grouping or partition."
+            metavar="KIND", help="Such as objective, mix, server, selection, choice, grouping, partition or metric."
         ),
     ] = None,
     as_json: Json = False,
@@ -85,10 +85,11 @@ def parts(
     from fedfloor.solvers.allocation.solve import WHAT as ALLOCATED
     from fedfloor.solvers.grouping.solve import WHAT as GROUPED
     from fedfloor.solvers.selection.solve import WHAT as CHOSEN
+    from fedfloor.tasks.figures import METRICS
 
     makers = {**PARTS, "travel": CODECS, "limit": LIMITS, "extractor": EXTRACTORS, "attack": ATTACKS}
     makers |= {"partition": _by_kind(Partition), "stream": _by_kind(Static | Fifo | Recycle | Augmented)}
-    solvers = {"choice": CHOSEN, "grouping": GROUPED, "allocation": ALLOCATED}
+    solvers = {"choice": CHOSEN, "grouping": GROUPED, "allocation": ALLOCATED, "metric": METRICS}
     every = {part: rows(known) for part, known in makers.items()}
     every |= {part: [{"name": name, "settings": "", "what": what} for name, what in known.items()]
               for part, known in solvers.items()}  # fmt: skip

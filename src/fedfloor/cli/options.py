@@ -119,12 +119,14 @@ def _parsed(option: str, text: str, allowed: Sequence[str], headline: Figure | N
         key, _, value = (part.strip() for part in item.partition("="))
         if key == "rounds" and key not in allowed:
             raise SettingError(f"{option} {item}: --stop-after N stops after N rounds.")
-        if headline is not None and key not in allowed and is_figure(key):
+        if headline is not None and headline.called(key):
+            key = headline.name
+        elif headline is not None and key not in allowed and is_figure(key):
             if headline.of and key.casefold() == headline.kind.name.casefold() and headline.kind.of_class == "one":
                 raise SettingError(f"{option} {item}: the class is missing. Write {option} '{headline.name}={value}'.")
             key = named(key, option).name
         elif key not in allowed:
-            raise unknown(option, key, allowed if headline is None else {*allowed, *FIGURES})
+            raise unknown(option, key, allowed if headline is None else {*allowed, *FIGURES, headline.name})
         if key in values:
             raise SettingError(f"{option} {text}: {key} is given twice. Give each key once.")
         try:

@@ -36,6 +36,7 @@ from fedfloor.tasks.figures import (
     of_task,
     recalls,
 )
+from fedfloor.tasks.metric import of_some, samples_of
 
 Values = tuple[list[float | None], list[float | None]]  # entry of each of the roster's devices, and of its factories
 BEYOND = 1e30  # from here on, predicted numbers are not described one by one
@@ -51,7 +52,7 @@ class SampleAnswers:
     Args:
         y, predicted: true and predicted bins, int64 [n].
         scores: the task's scores, [n, S].
-        scored: the bins of the S scores.
+        headline: the metric for which the scores were computed.
         owners: the natural owner of each sample [n], or None.
         places: the samples' rows among the test samples; default: all of them in order.
         losses: the loss of each sample [n]; None: unknown.
@@ -61,7 +62,7 @@ class SampleAnswers:
     y: Labels
     predicted: Labels
     scores: NDArray[Any]
-    scored: Sequence[int]
+    headline: Figure
     owners: Owners | None
     places: Indices | None = None
     losses: NDArray[Any] | None = None
@@ -72,15 +73,27 @@ class SampleAnswers:
         task = self.engine.task
         y = self.y[rows]
         scores = self.scores[rows]
+        scored = self.headline.scored(data.classes)
         table = confusion(y, self.predicted[rows], len(data.classes))
         if data.recording_test is None or not task.detects:
-            return task.judged(table, loss, y, scores, self.scored)
+            return self._with_samples(task.judged(table, loss, y, scores, scored), rows)
         places = (np.arange(len(self.y)) if self.places is None else self.places)[rows]
         order = np.argsort(places, kind="stable")  # samples of a recording are in the order of time
-        tested = task.judged(table, loss, y[order], scores[order], self.scored)
+        tested = task.judged(table, loss, y[order], scores[order], scored)
         if tested.detection is None:
             return tested
-        return replace(tested, detection=replace(tested.detection, recording=data.recording_test[places[order]]))
+        detection = replace(tested.detection, recording=data.recording_test[places[order]])
+        return self._with_samples(replace(tested, detection=detection), np.arange(len(self.y))[rows][order])
+
+    def _with_samples(self, tested: Predictions, rows: Any) -> Predictions:
+        """Return predictions with the single samples, in the order of ``rows``, if the headline reads them."""
+        if not self.headline.kind.each:
+            return tested
+        owners = None if self.owners is None else self.owners[rows]
+        classes = self.engine.park.dataset.classes
+        return replace(
+            tested, samples=samples_of(tested, self.y[rows], self.predicted[rows], self.scores[rows], classes, owners)
+        )
 
 
 def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers) -> Values:
@@ -106,7 +119,7 @@ def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers)
 
         homes = [np.unique(roster.owners[roster.factory_of == m]).tolist() for m in places]
         return [measured([owner]) for owner in roster.owners.tolist()], [measured(home) for home in homes]
-    if figure.kind.ranking or figure.kind.tasks:
+    if not figure.kind.of_table:
         return [None] * len(roster.numbers), [None] * len(places)
     tested = table.sum(axis=1)
     rates = table / np.maximum(tested, 1)[:, None]
@@ -125,7 +138,7 @@ def _defined(figure: Figure, tested: Predictions, park: Park) -> float | None:
         index = classes.index(figure.of)
         if not tested.table[index].sum() + tested.table[:, index].sum():
             return None
-    return figure.value(tested, classes)
+    return of_some(figure, tested, classes)
 
 
 def spread(values: Sequence[float | None]) -> dict[str, float]:
@@ -399,8 +412,7 @@ def score_one(
         losses: the loss of each sample [n]; None: unknown, and without an interval.
     """
     data = engine.park.dataset
-    scored = headline.scored(engine.park.dataset.classes)
-    answers = SampleAnswers(engine, data.y_test, predicted, scores, scored, data.owner_test, losses=losses)
+    answers = SampleAnswers(engine, data.y_test, predicted, scores, headline, data.owner_test, losses=losses)
     tested = answers.predictions(loss=loss)
     return score(engine, loss, predicted == data.y_test, [tested], headline, tested.table, answers)
 
@@ -538,7 +550,7 @@ def _resampled(
     if one and headline != ACCURACY and headline.kind.name not in WITHOUT:
 
         def value(rows: Indices) -> float | None:
-            return headline.value(single.predictions(place[rows]), park.dataset.classes)
+            return of_some(headline, single.predictions(place[rows]), park.dataset.classes)
 
         values[headline.name] = (value, 1 + single.scores.shape[1])
     return resampled(units(park.dataset), values)

@@ -101,7 +101,6 @@ def _combined(
     models = list(holder)
     many = Counter(holder.values())
     holders = sorted(set(holder.values()))
-    scored = headline.scored(park.dataset.classes)
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
     weights = [times[rows[0]] * (many[k] if owner[rows[0]] == NOBODY else 1) for k, rows in blocks]
     loss = float(sums @ np.array(weights)) / park.test_samples
@@ -112,7 +111,7 @@ def _combined(
     counts = np.where(has_own, 1, np.bincount(holders, [many[k] for k in holders])[by] if NOBODY not in holders else 1)
     right = np.bincount(rows, weights=(predicted == y) * counts, minlength=park.test_samples) * times
     owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
-    answers = SampleAnswers(engine, y, predicted, scores, scored, owners, rows)
+    answers = SampleAnswers(engine, y, predicted, scores, headline, owners, rows)
     evaluated = holders if not has_own.all() else holders[:1]
     seen_by = {k: answers.predictions(has_own | (by == k), loss) for k in evaluated}
     views = [seen_by[holder[k]] for k in models] if not has_own.all() else list(seen_by.values())

@@ -23,6 +23,7 @@ from fedfloor.runs.terminal import show
 from fedfloor.tasks.answer import Answer, flat
 from fedfloor.tasks.classification import CLASSIFICATION, log_odds
 from fedfloor.tasks.figures import ACCURACY, Figure, of_task
+from fedfloor.tasks.metric import of_some, samples_of
 from fedfloor.tasks.regression import Predicting
 
 
@@ -74,7 +75,8 @@ def _headline(trained: Trained, predictions: Sequence[Prediction]) -> dict[str, 
     The value is None where it is undefined, such as without labelled samples.
     """
     figure = trained.headline
-    if figure == ACCURACY or figure.kind.tasks or figure.kind.column == "loss":
+    others = figure.kind.tasks and not figure.kind.each
+    if figure == ACCURACY or others or figure.kind.column == "loss" or not _permitted(trained):
         return {}
     known = [each for each in predictions if each.label is not None]
     number = {name: i for i, name in enumerate(trained.classes)}
@@ -85,7 +87,30 @@ def _headline(trained: Trained, predictions: Sequence[Prediction]) -> dict[str, 
     ranked = figure.scored(trained.classes)
     scores = np.array([each.scores for each in known]).reshape(len(known), len(ranked))
     tested = trained.task.judged(table, math.nan, y, scores, ranked)
-    return {figure.name: figure.value(tested, trained.classes) if known else None}
+    if figure.kind.each:
+        whose = _numbers([each.origin["device"] for each in known])
+        tested = replace(tested, samples=samples_of(tested, y, guessed, scores, trained.classes, whose))
+    return {figure.name: of_some(figure, tested, trained.classes) if known else None}
+
+
+def _permitted(trained: Trained) -> bool:
+    """Return whether the run's headline may be computed: code of one's own only where it may be imported."""
+    return trained.own_code or not trained.headline.kind.each
+
+
+def _numbers(names: Sequence[str | None]) -> NDArray[np.int64] | None:
+    """Return a number for each name; None if one is not known."""
+    return None if None in names else np.unique(np.array(names, str), return_inverse=True)[1]
+
+
+def _unread(trained: Trained, known: int) -> list[str]:
+    """Return a warning of a metric of one's own that is not computed on so many samples with known values."""
+    if _permitted(trained) or not known:
+        return []
+    return [
+        f"the run's headline '{trained.headline.name}' is code outside fedfloor, and not computed. If you trust it, "
+        "give --own-code (in Python: load_model(folder, own=True))."
+    ]
 
 
 def _judged(trained: Trained, predictions: Sequence[Prediction]) -> tuple[Row, int]:
@@ -226,7 +251,8 @@ class Classified:
         number = {name: i for i, name in enumerate(classes)}
         predicted = np.bincount([number[each.best[0][0]] for each in self.predictions], minlength=len(classes))
         devices = [each.origin["device"] or "" for each in self.predictions]
-        return [*_strangers(self.trained, devices), *training.odd_mix(predicted, classes)]
+        unread = _unread(self.trained, _accuracy(self.predictions)[1])
+        return [*_strangers(self.trained, devices), *training.odd_mix(predicted, classes), *unread]
 
     def _mix(self) -> list[Row]:
         """Return a row per predicted class, with its share in training if that is known."""
@@ -341,7 +367,7 @@ class Answered:
         counts = self._counts()
         ranges = self.trained.classes
         mix = [] if counts is None else self.trained.training.odd_mix(counts, ranges, ends=True)
-        return _strangers(self.trained, devices) + mix
+        return _strangers(self.trained, devices) + mix + _unread(self.trained, self._figures(self._masks())[1])
 
     def _label(self, part: FileSamples, i: int) -> Row:
         """Return the class of a sample that a task evaluates by labels; empty if the file has none."""
@@ -414,6 +440,7 @@ class Answered:
         answers = []
         targets = []
         recordings = list[NDArray[np.int64]]()
+        places = list[tuple[FileSamples, int]]()
         first = 0
         for (part, answer), whose, mask in zip(self.parts, self._whose, masks, strict=True):
             first += len(part.x)
@@ -424,6 +451,7 @@ class Answered:
                 answers.append(answer.changed(lambda _, values: values[known]))  # noqa: B023
                 targets.append(target[known])
                 recordings.append(first + whose[known])
+                places += [(part, i) for i in known.tolist()]
         if not targets:
             return {}, 0
         several = [answer.parts() for answer in answers]
@@ -433,8 +461,14 @@ class Answered:
             tested = replace(tested, detection=replace(tested.detection, recording=np.concatenate(recordings)))
         task = self.trained.task
         figures = of_task(task.kind, lives=task.lives) if tested is not None else ()
+        if tested is not None and self.trained.headline.kind.each and _permitted(self.trained):
+            every = [None if part.devices is None else part.devices[i] for part, i in places]
+            none = np.zeros(len(every), np.int64)
+            samples = samples_of(tested, none, none, none, self.trained.classes, _numbers(every))
+            tested = replace(tested, samples=samples)
+            figures = (self.trained.headline, *figures)
         figures = tuple(sorted(figures, key=lambda figure: figure.kind != self.trained.headline.kind))  # it comes first
-        measured = {figure: figure.value(tested, ()) for figure in figures}  # type: ignore[arg-type]
+        measured = {figure: of_some(figure, tested, ()) for figure in figures}  # type: ignore[arg-type]
         defined = {name: value for name, value in measured.items() if value is not None and not np.isnan(value)}
         return defined, sum(map(len, targets))
 

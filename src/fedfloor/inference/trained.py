@@ -38,8 +38,9 @@ from fedfloor.parts.objectives.objective import adapting
 from fedfloor.parts.objectives.registry import objective
 from fedfloor.tasks.answer import Answer
 from fedfloor.tasks.classification import CLASSIFICATION
-from fedfloor.tasks.figures import ACCURACY, Figure, named
+from fedfloor.tasks.figures import ACCURACY, Figure
 from fedfloor.tasks.kinds import read
+from fedfloor.tasks.metric import recorded
 from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Trained:
             them.
         models: the models of devices, in a run whose devices have different ones; None for a single model.
         headline: the metric by which the run is judged; the accuracy for a model without its run's folder.
+        own_code: whether code outside fedfloor may be imported, such as that of a metric.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Trained:
     levels: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     models: DeviceModels | None = None
     headline: Figure = ACCURACY
+    own_code: bool = False
 
     @property
     def threshold(self) -> tuple[str, float] | None:
@@ -324,6 +327,7 @@ def load_model(
         levels=None if sensors is None else _levels(given, task.unread),
         models=None if device or which != "last" else _models(Path(folder), own=own, within=within),
         headline=_headline(path.parent, header.classes),
+        own_code=own,
     )  # fmt: skip
 
 
@@ -356,7 +360,7 @@ def _models(run: Path, *, own: bool, within: float | None) -> DeviceModels | Non
 def _headline(run: Path, classes: Sequence[str]) -> Figure:
     """Return the headline of the experiment in a folder; the accuracy without a readable one."""
     try:
-        figure = named(toml(run / "experiment.toml", "experiment")["evaluate"]["headline"])
+        figure = recorded(toml(run / "experiment.toml", "experiment")["evaluate"]["headline"])
     except (SettingError, KeyError, TypeError, AttributeError):
         return ACCURACY
     return figure if not figure.of or figure.of in classes else ACCURACY

@@ -27,7 +27,7 @@ TRAVEL = ("travel", "travel_down", "edge_travel", "edge_travel_down")  # setting
 PARTS: Mapping[str, named.Makers] = {
     "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
 }  # fmt: skip
-BESIDE = ("norm_limit", "attackers")  # keys outside of [method] whose part may be the user's own
+BESIDE = ("norm_limit", "attackers", "headline")  # keys outside of [method] whose part may be the user's own
 # keys of [method] → their kinds of part
 EXCHANGED: Mapping[str, named.Makers] = {**PARTS, "edge_mix": MIXES, **dict.fromkeys(TRAVEL, codecs.CODECS)}
 MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
@@ -55,6 +55,9 @@ class Tables(Protocol):
 
     @property
     def faults(self) -> Any: ...
+
+    @property
+    def evaluate(self) -> Any: ...
 
 
 def kind_of(experiment: Tables, name: str) -> type[Method]:
@@ -113,7 +116,11 @@ def combined(experiment: Tables) -> ConfiguredMethod:
     for key, text in _texts(experiment, method):
         if key in ("model", "extractor", *EXCHANGED, *BESIDE) and SPEC.fullmatch(text):
             load(text, "mixing rule" if key in ("mix", "edge_mix") else key)
-    _ = experiment.deploy.limit, experiment.faults.acting  # refuse wrong settings of the user's own classes
+    _ = (
+        experiment.deploy.limit,
+        experiment.faults.acting,
+        experiment.evaluate.figure,
+    )  # refuse wrong settings of the user's own classes
     own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
     general = _parts({part: getattr(experiment.method, part) for part in EXCHANGED}, "method")
     return ConfiguredMethod(name, kept(method, name) if experiment.model.keep else method, own.over(general))
@@ -155,7 +162,10 @@ def _texts(experiment: Tables, method: Method) -> list[tuple[str, str]]:
 
 def _parts_beside(experiment: Tables) -> dict[str, Any]:
     """Return the settings outside of [method] that name a part of the user's code, by their keys."""
-    given = {"norm_limit": experiment.deploy.norm_limit, "attackers": experiment.faults.attackers}
+    given = {
+        "norm_limit": experiment.deploy.norm_limit, "attackers": experiment.faults.attackers,
+        "headline": experiment.evaluate.headline,
+    }  # fmt: skip
     return {key: {"kind": own_name(part)} for key, part in given.items() if own_name(part) is not None}
 
 

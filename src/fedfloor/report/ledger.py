@@ -37,7 +37,8 @@ from fedfloor.report.records import (
     experiment,
     record,
 )
-from fedfloor.tasks.figures import ACCURACY, Figure, named
+from fedfloor.tasks.figures import ACCURACY, Figure
+from fedfloor.tasks.metric import recorded
 
 Matrix = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
@@ -289,7 +290,7 @@ def read_run(folder: Path) -> RecordedRun:
         headline=(
             ACCURACY
             if headline is None
-            else named(headline, f"{folder / 'experiment.toml'}: evaluate.headline").within(settings.unit)
+            else recorded(headline, f"{folder / 'experiment.toml'}: evaluate.headline").within(settings.unit)
         ),
     )
 

@@ -56,7 +56,7 @@ class EvaluateRecord:
     """``[evaluate]`` of ``experiment.toml``."""
 
     on: str = "test"
-    headline: str | None = None
+    headline: Part = None
 
 
 @dataclass(frozen=True)

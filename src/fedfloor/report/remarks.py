@@ -14,7 +14,8 @@ from fedfloor.report.evaluation_records import EvaluationRecord
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, values
 from fedfloor.report.ledger import RecordedRound, RecordedRun
 from fedfloor.report.numbers import listed, metric
-from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
+from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, Predictions
+from fedfloor.tasks.rankings import Ranking
 
 MOST = 4  # most methods named one by one
 SMOOTH = 3  # evaluations in a median, as one bad round is not a trend

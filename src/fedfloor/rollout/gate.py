@@ -23,7 +23,6 @@ from fedfloor.rollout.delivery import Station, files, stations
 from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.statement import TRIAL, Statement, sealed
 from fedfloor.tasks.figures import Figure
-from fedfloor.tasks.figures import named as figure_named
 
 FEW = 20  # weighted samples of all devices, below which a metric is not significant
 LARGEST = 1e30  # largest value of an unbounded metric
@@ -86,14 +85,13 @@ def verdict(known: Registry, version: int, to: Sequence[str], wait_s: float) -> 
         return Verdict(True, "no device of its target uses another version")
     run = known.versions[version].run
     share = promise.promised(run)
-    name = (run.get("headline") or ("", None))[0]
-    rows = judged(known, version, devices, wait_s, name)
+    rows = judged(known, version, devices, wait_s, registries.metric_of(run) if run.get("headline") else None)
     judgements = {row["device"]: Judgement(row["samples"], row["new"], row["in use"]) for row in rows if row["samples"]}
     alone = len(judgements) == 1 < len(devices)
     if sum(_weights(judgements).values()) >= FEW and not alone:
         if share is not None:
             return _weighed(judgements, promise.FIGURE, rows, version, f"{promise.DISTANCE} {share:.4g} of")
-        return _weighed(judgements, figure_named(name), rows, version)
+        return _weighed(judgements, registries.metric_of(run), rows, version)
     if share is not None and not judgements:
         return Verdict(*promise.measured(run, version), rows)
     if refused := registries.no_better(known, version, to):
@@ -146,11 +144,11 @@ def _usual(gains: Mapping[str, float]) -> float:
     return min(some[(len(some) - 1) // 2], amounts[len(amounts) // 2]) if some else 0.0
 
 
-def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float, headline: str) -> list[Row]:
+def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float, headline: Figure | None) -> list[Row]:
     """Request judgements of a version from devices; return a row for each with samples and metrics, or a reason.
 
     Args:
-        headline: name of the headline metric of the version's run.
+        headline: the headline metric of the version's run; None without one.
     """
     trials = {device: known.trial(device, version) for device in devices}
     edges = [edge for edge in known.floor if any(device.name in trials for device in edge.devices)]
@@ -199,7 +197,8 @@ def _judgement_of(station: Station, device: str, trial: Statement) -> Mapping[st
 
 
 def _row(
-    known: Registry, station: Station, device: str, trial: Statement, headline: str, share: float | None = None
+    known: Registry, station: Station, device: str, trial: Statement, headline: Figure | None,
+    share: float | None = None,
 ) -> Row:  # fmt: skip
     row: Row = {"device": device, "factory": station.edge.name, "samples": None, "new": None, "in use": None}
     body = _judgement_of(station, device, trial)
@@ -217,11 +216,11 @@ def _row(
     return row | {"samples": made.samples, "new": made.new, "in use": made.old, "why": None}
 
 
-def read(body: Mapping[str, Any], headline: str) -> Judgement:
+def read(body: Mapping[str, Any], headline: Figure | None) -> Judgement:
     """Return a device's checked judgement.
 
     Args:
-        headline: name of the expected metric.
+        headline: the expected metric.
 
     Raises:
         RefusedError: the judgement is malformed, of another metric, or out of range.
@@ -229,10 +228,10 @@ def read(body: Mapping[str, Any], headline: str) -> Judgement:
     """
     if "why" in body:
         raise SettingError(str(body["why"])[:WHY_CHARS])
-    if not headline or body.get("figure") != headline:
-        raise RefusedError("range", f"its metric is {shown(str(body.get('figure')), 40)}; the run's is '{headline}'.")
-    share = figure_named(headline).share
-    low, high = (0.0, 1.0) if share else (-LARGEST, LARGEST)
+    if headline is None or body.get("figure") != headline.name:
+        name = "" if headline is None else headline.name
+        raise RefusedError("range", f"its metric is {shown(str(body.get('figure')), 40)}; the run's is '{name}'.")
+    low, high = (0.0, 1.0) if headline.share else (-LARGEST, LARGEST)
     new, old = (None if body.get(key) is None else number(body[key], low, high, key) for key in ("new", "old"))
     if old is None:
         raise SettingError("it uses no version.", key="no-version")

@@ -20,7 +20,9 @@ from fedfloor.deploy.journal import Entry
 from fedfloor.deploy.settings import EdgeSettings
 from fedfloor.rollout import promise
 from fedfloor.rollout.statement import CHANNELS, MOST_BYTES, Statement
-from fedfloor.tasks.figures import named as figure_named
+from fedfloor.tasks.figures import Figure
+from fedfloor.tasks.figures import named as named_metric
+from fedfloor.tasks.metric import recorded
 
 if TYPE_CHECKING:
     from fedfloor.inference.trained import Trained
@@ -36,7 +38,8 @@ class Version:
     Args:
         version: number of the version, from 1.
         network: name of the network, as in ``[model] name``.
-        run: folder, round, headline, plan and data of the run, and the digests of its files.
+        run: folder, round, headline, its metric as the experiment has it, plan and data of the run, and the digests of
+            its files.
         files: device → digest and size in bytes of its ONNX file; the key "" is for all devices.
         scale: device → its means and deviations, if the model has them as inputs.
     """
@@ -243,6 +246,8 @@ def _facts(run: Path) -> dict[str, Any]:
             facts[f"{name.partition('.')[0]}_sha256"] = hashlib.sha256(regular.read_bytes(folder / name)).hexdigest()
     if (folder / "experiment.toml").is_file():
         experiment = toml(folder / "experiment.toml", "experiment")
+        headline = experiment.get("evaluate", {}).get("headline")
+        facts |= {"metric": headline} if isinstance(headline, Mapping) else {}  # one's own, not known by its name
         facts["experiment"] = experiment.get("name")
         facts["data_sha256"] = experiment.get("provenance", {}).get("data_sha256")
     facts |= promise.recorded(folder)
@@ -290,9 +295,15 @@ def no_better(registry: Registry, version: int, to: Sequence[str] = ()) -> str:
             continue
         if value is None or not math.isfinite(value):
             return f"version {version} has no metric, version {number}, which is in use, {other} {before:.4f}"
-        if name == other and figure_named(name).gain(value, before) <= 0:
+        if name == other and metric_of(new) == metric_of(old) and metric_of(new).gain(value, before) <= 0:
             return f"version {version} has {name} {value:.4f}, version {number}, which is in use, {before:.4f}"
     return ""
+
+
+def metric_of(run: Mapping[str, Any]) -> Figure:
+    """Return the headline metric of a version's run; the accuracy if it has none."""
+    made = run.get("metric")
+    return recorded(made) if isinstance(made, Mapping) else named_metric((run.get("headline") or ("accuracy", None))[0])
 
 
 def promote(registry: Registry, version: int | None = None) -> Registry:

@@ -25,7 +25,9 @@ from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.rollout import promise
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.serving import Serving
-from fedfloor.tasks.figures import Figure, Predictions, named, ranking
+from fedfloor.tasks.figures import Figure, Predictions, named
+from fedfloor.tasks.metric import TestedSamples, samples_of
+from fedfloor.tasks.rankings import ranking
 
 BATCH = 64
 LEAST = 1e-12  # lower bound of a probability in the loss
@@ -77,24 +79,25 @@ def with_releases(
 
     def link(will: tuple[str, bytes]) -> Connection:
         made = MqttConnection(settings.name, settings.broker, settings.tls, will)
-        headline = config.read(settings.experiment, []).evaluate.headline
+        evaluate = config.read(settings.experiment, []).evaluate
+        headline = None if evaluate.headline is None else evaluate.figure
         return WithReleases(made, Serving(settings, made, partial(own.written, settings), judge(labelled, headline)))
 
     return link
 
 
-def judge(labelled: Callable[[], Labelled], headline: str | None) -> Judge:
+def judge(labelled: Callable[[], Labelled], headline: Figure | None) -> Judge:
     """Return a function with which a device compares a model with the one in use.
 
     Args:
         labelled: returns the samples; raises SettingError if the device has none.
-        headline: name of the metric, ``[evaluate] headline``; None: the task's own.
+        headline: the metric, ``[evaluate] headline``; None: the task's own.
     """
 
     def judged(new: Model, used: Model | None) -> dict[str, Any]:
         try:
             seen = labelled()
-            figure = named(headline or seen.task.headline)
+            figure = headline or named(seen.task.headline)
             seen = _whole(seen, [model for model in (new, used) if model is not None])
             old = None if used is None else value(used, seen, figure)
             first = value(new, seen, figure)
@@ -141,7 +144,8 @@ def _predictions(model: Model, parts: dict[str, NDArray[Any]], seen: Labelled, f
         made = seen.task.judge(answer, target)
         if made is None:
             raise RefusedError("task", f"no metrics are defined for task '{seen.task.kind}'.")
-        return made
+        one = np.zeros(len(seen.x), np.int64)  # device
+        return replace(made, samples=samples_of(made, one, one, one, seen.classes, one)) if figure.kind.each else made
     names = list(model.about["classes"])
     if sorted(names) != sorted(seen.classes):
         raise RefusedError("classes", f"version {model.statement.version} has other classes than this device.")
@@ -152,5 +156,9 @@ def _predictions(model: Model, parts: dict[str, NDArray[Any]], seen: Labelled, f
     chance = np.empty_like(parts["probabilities"], np.float64)
     chance[:, own] = parts["probabilities"]
     loss = -np.log(np.maximum(chance[np.arange(len(seen.y)), seen.y], LEAST)).mean()
+    if figure.kind.each:
+        one = np.zeros(len(seen.y), np.int64)  # device
+        samples = TestedSamples(seen.y, taken, chance, tuple(seen.classes), one)
+        return Predictions(table, float(loss), samples=samples)
     ranks = {label: ranking(chance[:, label], seen.y == label) for label in figure.scored(seen.classes)}
     return Predictions(table, float(loss), ranks)

@@ -101,7 +101,9 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
     fits(headline, data.classes, np.bincount(data.y_test, minlength=len(data.classes)), data.task.kind)
     known = {figure.name for figure in (*ALWAYS, *of_task(data.task.kind, lives=data.task.lives), headline)}
     for name in limits.targets:
-        if named(name).name not in known:
+        if headline.called(name):
+            headline.check_target(limits.targets[name], f"until {name} (--until)")
+        elif named(name, "--until").name not in known:
             raise SettingError(
                 f"--until {name}: this run records {', '.join(sorted(known))}. Set [evaluate] headline = "
                 f'"{named(name).name}" to judge the run by it.'

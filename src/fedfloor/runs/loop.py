@@ -483,7 +483,9 @@ class _Run(round_.Observer):
         self.saved = time.monotonic()
 
     def reached(self, point: Checkpoint) -> bool:
-        return point.line is not None and self.orders.limits.reached(point.line, ledger.total(point.line))
+        return point.line is not None and self.orders.limits.reached(
+            point.line, ledger.total(point.line), self.experiment.evaluate.figure
+        )
 
     def over(self, point: Checkpoint) -> bool:
         """Return whether the model is final, or has not improved on held-out samples for as long as allowed."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fedfloor.base.checking import settle
 from fedfloor.base.errors import require
-from fedfloor.tasks.figures import Figure, named
+from fedfloor.tasks.figures import ACCURACY, Figure, is_figure, named
 
 if TYPE_CHECKING:
     from fedfloor.runs.replay import Recording
@@ -50,7 +50,8 @@ class Limits:
         last = self.stop_after
         require(last is None or last >= 1, "stop after (--stop-after)", last, "a whole number of at least 1")
         for name, target in self.targets.items():
-            named(name, "--until").check_target(target, f"until {name} (--until)")
+            if is_figure(name):  # another name is that of the run's own metric, or refused before the first round
+                named(name, "--until").check_target(target, f"until {name} (--until)")
         given = {} if self.epsilon is None else {"epsilon": self.epsilon}
         for name, budget in {**self.budgets, **given}.items():
             require(0 < budget < math.inf, f"until {name} (--until)", budget, "a number above 0, such as 3600")
@@ -68,17 +69,21 @@ class Limits:
 
     def target(self, figure: Figure) -> float | None:
         """Return the value of a metric at which to stop; None if there is none."""
-        return {named(name).name: value for name, value in self.targets.items()}.get(figure.name)
+        return next((value for name, value in self.targets.items() if figure.called(name)), None)
 
-    def reached(self, line: object, total: Mapping[str, float] | None) -> bool:
+    def reached(self, line: object, total: Mapping[str, float] | None, headline: Figure = ACCURACY) -> bool:
         """Return whether a ledger line's metrics, or the ``total`` of seconds, bytes and joules, reach a limit.
+
+        Args:
+            headline: the run's headline, which may be a metric of one's own.
 
         >>> Limits(seconds=3600).reached(None, {"seconds": 3600.0, "bytes": 8e6, "joules": 0.0})
         True
         """
         for name, target in self.targets.items():
-            value = named(name).read(line)
-            if value is not None and named(name).reached(value, target):
+            figure = headline if headline.called(name) else named(name)
+            value = figure.read(line)
+            if value is not None and figure.reached(value, target):
                 return True
         return total is not None and any(total[name] >= budget for name, budget in self.budgets.items())
 

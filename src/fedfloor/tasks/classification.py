@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from fedfloor.tasks.answer import Classes
-from fedfloor.tasks.figures import Counts, Predictions, ranking
+from fedfloor.tasks.figures import Counts, Predictions
+from fedfloor.tasks.rankings import Rankings
 from fedfloor.tasks.task import Reduction, Task
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Classification(Task):
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:
         """Return the confusion table, the loss, and the rankings of samples by the scored classes."""
-        return Predictions(table, loss, {c: ranking(scores[:, i], y == c) for i, c in enumerate(scored)})
+        return Predictions(table, loss, Rankings(y, scores, scored))
 
     def unboosted(self, targets: int) -> str:
         return ""

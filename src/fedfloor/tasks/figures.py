@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,60 +16,17 @@ from fedfloor.base.errors import SettingError, nearest, require, shown
 from fedfloor.tasks import detection, lives
 from fedfloor.tasks.detection import Detection
 from fedfloor.tasks.lives import Lives
+from fedfloor.tasks.rankings import Counts as Counts
+from fedfloor.tasks.rankings import Ranking
+from fedfloor.tasks.tested import TestedSamples
 
-Counts = NDArray[np.int64]
-Unit = Literal["share", "nats", "units of the target", "points", "naive errors", "variances", ""]
 NO_LIFE = 1e30  # limit of NASA's score: a sample with an error of 690, or targets that are no remaining lives
 STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # targets for a share, from the easiest
-OWN: Unit = "units of the target"
+OWN = "units of the target"
 ROUNDING = 1e-6  # relative to the largest number, in single precision
 NATS = tuple(value * 10.0**power for power in range(3, -7, -1) for value in (5, 2, 1))  # targets for a loss
 HALVES = tuple(value / 2 * 10.0**power for power in range(6, -7, -1) for value in range(19, 1, -1))  # for other numbers
-SPELT = ("F1", "RMSE", "R2", "MAE")  # names with the article "an"
-
-
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """The ranking of samples by a score for a class.
-
-    Args:
-        own: int64 [B], the number of samples of the class with each distinct score, from the lowest.
-        others: int64 [B], the number of other samples with each of these scores.
-    """
-
-    own: Counts
-    others: Counts
-
-    @property
-    def auroc(self) -> float | None:
-        """P(a sample of the class scores above another sample) + ½ P(equal); None if one kind of sample is missing."""
-        pairs = int(self.own.sum()) * int(self.others.sum())
-        below = np.cumsum(self.others) - self.others
-        return float((self.own * (below + self.others / 2)).sum() / pairs) if pairs else None
-
-    @property
-    def average_precision(self) -> float | None:
-        """Σ_t (R_t − R_t−1)·P_t over the distinct scores t from the highest, with recall R and precision P."""
-        own = self.own[::-1]
-        every = (self.own + self.others)[::-1]
-        total = int(own.sum())
-        return float((own * np.cumsum(own) / np.cumsum(every)).sum() / total) if total else None
-
-
-def ranking(scores: NDArray[np.floating[Any]], own: NDArray[np.bool_]) -> Ranking:
-    """Return the ranking of samples by a score.
-
-    Args:
-        scores: [n], higher for samples more similar to the class.
-        own: bool [n], whether a sample has the class.
-
-    >>> found = ranking(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
-    >>> found.auroc, round(found.average_precision, 4)
-    (0.75, 0.8333)
-    """
-    distinct, at = np.unique(scores, return_inverse=True)
-    counts = [np.bincount(at[label], minlength=len(distinct)) for label in (own, ~own)]
-    return Ranking(*counts)
+AN = re.compile(r"[aAiIoO]|[FR]\d|RMSE|MAE")  # beginnings of names with the article "an"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +76,7 @@ class Predictions:
         errors: the errors of a regression.
         detection: the detection of anomalies: scores and alarms in the order of time.
         lives: observed lives beside predicted survival curves.
+        samples: the single samples, for a metric that reads them.
     """
 
     table: Counts
@@ -126,6 +85,7 @@ class Predictions:
     errors: Errors | None = None
     detection: Detection | None = None
     lives: Lives | None = None
+    samples: TestedSamples | None = None
 
 
 Value = Callable[[Predictions, int], float | None]
@@ -139,10 +99,11 @@ class Kind:
         name: the name, as written.
         value: (predictions of the test samples, index of the class) → the metric; None if it is undefined.
         of_class: whether it applies to all classes, to a named class, or to either.
-        unit: ``"share"``, in [0, 1], or ``"nats"``.
+        unit: ``"share"``, in [0, 1], ``"units of the target"``, or any other, such as ``"nats"``.
         better: the direction of improvement.
         column: its column in the ledger, if every run has it.
         ranking: whether it depends on the order of scores.
+        each: whether it is one's own, computed from the single samples.
         tasks: the kinds of task to which it applies; all if empty.
         shown: additional kinds of task whose runs always record it.
     """
@@ -150,12 +111,18 @@ class Kind:
     name: str
     value: Value
     of_class: Literal["all", "one", "either"] = "all"
-    unit: Unit = "share"
+    unit: str = "share"
     better: Literal["higher", "lower"] = "higher"
     column: str = ""
     ranking: bool = False
+    each: bool = False
     tasks: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+
+    @property
+    def of_table(self) -> bool:
+        """Whether it follows from the numbers of samples by true and predicted class."""
+        return not (self.ranking or self.each or self.tasks)
 
 
 def _accuracy(tested: Predictions, _: int) -> float:
@@ -350,6 +317,10 @@ class Figure:
         """The name, such as ``"accuracy"`` or ``"recall of fault"``."""
         return f"{self.kind.name} of {self.of}" if self.of else self.kind.name
 
+    def called(self, text: str) -> bool:
+        """Return whether a text is the metric's name, regardless of case and of ``_`` or ``-`` for a blank."""
+        return _plain(text) == _plain(self.name)
+
     @property
     def key(self) -> str:
         """The key in rows of JSON, such as ``"recall_of_fault"``."""
@@ -363,8 +334,7 @@ class Figure:
     @property
     def phrase(self) -> str:
         """The name with its article, such as ``"an accuracy"``."""
-        vowel = self.name[0] in "aAi" or self.name.startswith(SPELT)
-        return f"{'an' if vowel else 'a'} {self.name}"
+        return f"{'an' if AN.match(self.name) else 'a'} {self.name}"
 
     @property
     def title(self) -> str:
@@ -403,8 +373,8 @@ class Figure:
         return self.kind.value(tested, classes.index(self.of) if self.of else -1)
 
     def scored(self, classes: Sequence[str]) -> list[int]:
-        """Return the indices of the classes whose scores the metric ranks; empty for metrics without ranking."""
-        if not self.kind.ranking:
+        """Return the indices of the classes whose scores the metric reads; empty for most metrics."""
+        if not (self.kind.ranking or self.kind.each):
             return []
         return [classes.index(self.of)] if self.of else list(range(len(classes)))
 
@@ -433,7 +403,8 @@ class Figure:
     def round_target(self, reached: Iterable[float]) -> float | None:
         """Return the best round number that is no better than the best of several values; None if there is none."""
         best = max((self.gain(value, 0.0) for value in reached), default=-math.inf)
-        every = STEPS if self.share or not self.kind.unit else NATS if self.kind.unit == "nats" else HALVES
+        every = NATS if self.kind.unit == "nats" else HALVES
+        every = STEPS if self.share or not (self.kind.unit or self.kind.each) else every
         steps = [step for step in every if self.gain(step, 0.0) <= best]
         return self.best(steps) if steps else None
 
@@ -443,7 +414,9 @@ class Figure:
         Raises:
             SettingError: the target is not a share, or not a number above 0.
         """
-        if self.share:
+        if self.kind.each and not self.share:
+            require(math.isfinite(target), option, target, "a number, such as 40")
+        elif self.share:
             require(0 < target <= 1, option, target, "a share, above 0 and at most 1, such as 0.8")
         else:
             require(0 < target < math.inf, option, target, "a number above 0, such as 0.5")
@@ -496,7 +469,13 @@ def _example(kind: Kind) -> str:
     return {"all": kind.name, "one": f"{kind.name} of CLASS", "either": f"{kind.name} [of CLASS]"}[kind.of_class]
 
 
+def _meaning(kind: Kind) -> str:
+    tasks = f", for {' and '.join(kind.tasks)}" if kind.tasks else ""
+    return f"{kind.better} is better, {kind.unit or 'no unit'}{tasks}"
+
+
 FIGURES = tuple(map(_example, KINDS))  # the notation of all metrics
+METRICS = dict(zip(FIGURES, map(_meaning, KINDS), strict=True))  # with direction, unit and tasks
 ACCURACY, LOSS, MACRO_F1 = (named(name) for name in ("accuracy", "loss", "macro-F1"))
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from fedfloor.base.errors import require
 from fedfloor.tasks.answer import Alarms, Answer
 from fedfloor.tasks.detection import Detection
-from fedfloor.tasks.figures import Counts, Predictions, ranking
+from fedfloor.tasks.figures import Counts, Predictions
+from fedfloor.tasks.rankings import ranking
 from fedfloor.tasks.task import Calibrate, Reduction, Task
 
 if TYPE_CHECKING:
