@@ -26,8 +26,9 @@ from fedfloor.rollout import promise
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.serving import Serving
 from fedfloor.tasks.figures import Figure, Predictions, named
-from fedfloor.tasks.metric import TestedSamples, samples_of
+from fedfloor.tasks.metric import samples_of
 from fedfloor.tasks.rankings import ranking
+from fedfloor.tasks.tested import TestedSamples
 
 BATCH = 64
 LEAST = 1e-12  # lower bound of a probability in the loss
