@@ -182,6 +182,33 @@ def test_series_with_a_label_become_windows() -> None:
         assert arrays["y"].tolist() == ["a", "b"] * 20
 
 
+def test_shorter_series_end_with_missing_values() -> None:
+    Path("x.ts").write_text("% a remark\n@data\n1,2,3:4:a\n5:6,7:b\n", encoding="utf-8")
+    assert convert(refused("x.ts"))
+    with np.load("x.npz") as arrays:
+        assert np.nan_to_num(arrays["x"], nan=-1).tolist() == [[[1, 2, 3], [4, -1, -1]], [[5, -1, -1], [6, 7, -1]]]
+
+
+@pytest.mark.parametrize(
+    ("frequency", "times"),
+    [
+        ("half_hourly", ["2001-05-31T12:30", "2001-05-31T13:00", "2001-05-31T13:30"]),
+        ("monthly", ["2001-05-31T12:30", "2001-06-30T12:30", "2001-07-30T12:30"]),
+    ],
+)
+def test_series_of_the_monash_archive_have_a_row_per_time(frequency: str, times: list[str]) -> None:
+    head = "# a comment\n@relation x\n@attribute series_name string\n@attribute state string\n"
+    head += f"@attribute start_timestamp date\n@frequency {frequency}\n@horizon 2\n@data\n"
+    rows_ = "T1:NSW:2001-05-31 12-30-00:1.5,?,3\nT2:VIC:2001-05-31 12-30-00:4\n"
+    Path("x.tsf").write_text(head + rows_, encoding="utf-8")
+    assert convert(refused("x.tsf"))
+    table = parquet.read_table("x.parquet").to_pydict()
+    assert table["series_name"] == ["T1"] * 3 + ["T2"]
+    assert table["state"] == ["NSW"] * 3 + ["VIC"]
+    assert table["value"][::2] == [1.5, 3]
+    assert [f"{time:%Y-%m-%dT%H:%M}" for time in table["time"]] == [*times, times[0]]
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
