@@ -187,3 +187,16 @@ def test_a_text_beyond_the_rows_examined_is_no_missing_value(command: Command, g
     assert 'level = "one-hot"' in text
     assert ("1 missing" in text) == gap
     assert ("missing =" in text) == gap
+
+
+@pytest.mark.parametrize(("taken", "role"), [("id", "device"), ("time", "label"), ("factory", "run")])
+def test_a_column_with_the_name_of_a_role_may_have_another(command: Command, taken: str, role: str) -> None:
+    """Train on a table whose machines are in a column `id`, which by default is the identity of rows."""
+    named = {"device": "machine", "label": "state", "run": "shift"} | {role: taken}
+    lines = [",".join([*named.values(), "load"])]
+    lines += [f"m{n % 3},{'ab'[n // 3 % 2]},{n // 10},{n * 7 % 10}.5" for n in range(60)]
+    (command.folder / "plant.csv").write_text("\n".join(lines) + "\n")
+    settings = [word for key, name in named.items() for word in ("--set", f"data.columns.{key}={name}")]
+    command("new", "plant.csv", *settings)
+    assert f'{role} = "{taken}"' in (command.folder / "plant.toml").read_text()
+    command("run", "plant.toml", "--set", "rounds=1")

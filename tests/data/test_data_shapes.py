@@ -71,6 +71,7 @@ def test_a_row_with_values_among_those_left_out_is_named(
         "a;b\nx;y\nx;z\nx;y\n",  # texts everywhere
         "a;b\n\n1;2\n3;4\n",
         "",
+        '"","mode","wear","load"\n"1","on","F0",2\n"2","on","F0",11\n"3","off","F1",14\n"4","on","F1",3\n',  # of R
     ],
 )
 def test_other_tables_have_no_preamble(text: str, tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ class Columns:
             predict, it is the machine's present age.
         entry: the age at which the observation of a life began, 0 by default, or two dates.
 
-    A device, factory, time or id of ``""`` means that the table has no such column, regardless of its columns' names.
+    A device, factory, time or id of ``""`` means that the table has no such column, regardless of its columns' names;
+    so does another role of a column ``factory``, ``time`` or ``id``.
     Several columns can share a role, with names joined by ``+``: their texts are joined by a blank, such as a date and
     a time of day. If the label consists of columns of 0 and 1 (flags), it is the name of the column that is 1, or
     ``none``.
@@ -98,7 +99,12 @@ class Columns:
                 if isinstance(values, tuple):
                     _check_values(values)
         sensors = [name for name in self.values if name != self.life]  # which is the age in tables to predict
-        named = (*self.roles().values(), *sensors, *self.ignore, *(self.categories or ()))
+        listed = (*sensors, *self.ignore, *(self.categories or ()))
+        for role in NONE[1:]:  # a column `id` that names the devices is no identity of rows
+            others = [name for other, name in self.roles().items() if other != role]
+            if self.roles()[role] == role and role in (*others, *listed):
+                object.__setattr__(self, role, "")
+        named = (*self.roles().values(), *listed)
         require_once("data.columns", [name for name in named if name], "unique names")
 
     def optional(self) -> list[tuple[str, object]]:

@@ -38,8 +38,10 @@ def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
     """Return the numbers, counted from 1, of the rows above a table's header and of a row of units below it.
 
     The header is the last row of names with more filled cells than each row above it and as many cells as the rows
-    below it; such rows above it are names and values of the recording. Empty rows are not counted. For an unreadable
-    file the list is empty, and the reader of the table reports the problem.
+    below it; such rows above it are names and values of the recording. It is an earlier one whose first cell alone is
+    empty, as `write.csv` of R and `to_csv` of pandas write it above the names of rows, if the later one has numbers.
+    Empty rows are not counted. For an unreadable file the list is empty, and the reader of the table reports the
+    problem.
     """
     if is_parquet(path) or given.get("header"):
         return []
@@ -65,7 +67,9 @@ def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
 def _preamble(readings: Sequence[Rows]) -> list[int]:
     """Return the rows to skip of the reading whose header is found first."""
     headers = [
-        (max(places), rows) for rows in readings if (places := [*filter(partial(_is_header, rows), range(len(rows)))])
+        (_header(rows, places), rows)
+        for rows in readings
+        if (places := [*filter(partial(_is_header, rows), range(len(rows)))])
     ]
     if not headers:
         return []
@@ -84,14 +88,28 @@ def _filled(cells: Sequence[str]) -> int:
     return sum(bool(cell.strip()) for cell in cells)
 
 
+def _header(rows: Rows, places: Sequence[int]) -> int:
+    """Return the header's place of all that have the form of one."""
+    *earlier, last = places
+    if _numbers(rows[last][1]):
+        for place in earlier:
+            first, *names = rows[place][1]
+            if not first.strip() and not _numbers(names) and len({*names}) == len(names):
+                return place
+    return last
+
+
+def _numbers(cells: Sequence[str]) -> int:
+    return sum(NUMBER.fullmatch(cell.strip()) is not None for cell in cells)
+
+
 def _is_header(rows: Rows, place: int) -> bool:
     cells = rows[place][1]
     below = rows[place + 1 : place + 1 + BELOW]
     names = [cell for cell in cells if cell.strip()]
-    numbers = sum(NUMBER.fullmatch(name.strip()) is not None for name in names)
     return (
         len(names) >= max(2, len(cells) - 1)
-        and 2 * numbers < len(names)
+        and 2 * _numbers(names) < len(names)
         and all(_filled(above) < len(names) for _, above in rows[:place])
         and bool(below)
         and all(len(row) == len(cells) for _, row in below)

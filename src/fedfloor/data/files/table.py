@@ -297,7 +297,9 @@ def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
             if (other, line) != (sheet, row):
                 raise SettingError(
                     f"{sheet.place(row, column)}: '{value}' is already the id in {other.title}, row "
-                    f"{other.line[line]}. Every row needs a unique id: remove the copy.",
+                    f"{other.line[line]}. Every row needs a unique id: remove the copy. If it is no identity of rows, "
+                    f"but names machines or recordings: --set 'data.columns.device={column}' or "
+                    f"'data.columns.run={column}'; otherwise: --set data.columns.id= (it is then read as a sensor).",
                     key="repeated-id",
                 )
 
