@@ -69,9 +69,15 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "one class only": (everywhere("label", "good"), ("row 2, column 'label': 'good'", "a single class")),
     "a device with one row": (only(4), ("row 17, column 'device': device 'press 3' has 1 row,", "small")),
     "a device with two rows": (only(4, 5), ("row 17, column 'device': device 'press 3' has 2 rows", "small")),
-    "duplicate ids": (ids, ("row 72, column 'id': 'n70' is already the id in plant.csv, row 71",)),
+    "duplicate ids": (
+        ids,
+        ("row 72, column 'id': 'n70' is already the id in plant.csv, row 71", "data.columns.run=id"),
+    ),
     "times out of order": (swap(6, 10), ("row 10, column 'time'", "row 6", "'press 0'", "sort = true")),
-    "a time twice": (put(10, "time", "1"), ("row 10, column 'time': device 'press 0' has this time in row 6",)),
+    "a time twice": (
+        put(10, "time", "1"),
+        ("row 10, column 'time': device 'press 0' has this time in row 6", "data.columns.time="),
+    ),
     "days only": (everywhere("time", "2026-03-01"), ("row 6, column 'time'", "coarser", "data.columns.time=")),
     "no time": (put(10, "time", "noon"), ("row 10, column 'time': 'noon' is no time", "2026-03-01T06:30:00")),
     "an empty time": (

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError
+from fedfloor.base.names import typed
 from fedfloor.data.cache import CacheEntry, Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
 from fedfloor.data.ended import told
@@ -298,8 +299,9 @@ def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
                 raise SettingError(
                     f"{sheet.place(row, column)}: '{value}' is already the id in {other.title}, row "
                     f"{other.line[line]}. Every row needs a unique id: remove the copy. If it is no identity of rows, "
-                    f"but names machines or recordings: --set 'data.columns.device={column}' or "
-                    f"'data.columns.run={column}'; otherwise: --set data.columns.id= (it is then read as a sensor).",
+                    f"but names machines or recordings: {typed('data.columns.device', column)} or "
+                    f"{typed('data.columns.run', column)}; otherwise: {typed('data.columns.id', '')} (it is then read "
+                    "as a sensor).",
                     key="repeated-id",
                 )
 

@@ -247,7 +247,8 @@ class JoinedTables:
                 f"{start} The clock goes back an hour, as at the end of summer time. Name the time zone, in which the "
                 f"order of rows distinguishes both hours: --set data.zone={zone}, for example."
             )
-        if copies := sum(int(sheet.copies().sum()) for sheet in self.sheets):
+        copies = sum(int(sheet.copies().sum()) for sheet in self.sheets)
+        if 2 * copies > len(wrong):
             which = "rows are exact copies" if copies > 1 else "row is an exact copy"
             return f"{start} {copies:,} {which} of earlier ones. Leave them out: --set data.copies=drop."
         if twice and 2 * len(wrong) > len(time) and self.sheets[0].cell == Sheet.cell:
@@ -261,7 +262,8 @@ class JoinedTables:
             return (
                 f"{start} A device must have one row for each time, and these rows differ: remove one of them. If "
                 "several machines or recordings have the same name, set the column that distinguishes them: --set "
-                "data.columns.run=NAME."
+                f"data.columns.run=NAME. If '{roles['time']}' is no moment, such as a duration: "
+                f"{typed('data.columns.time', '')}."
             )
         names = [roles.get("label", ""), roles.get("run", "")]
         several = f" If recordings are numbered within each class: {typed('data.columns.run', JOIN.join(names))}."
