@@ -17,7 +17,7 @@ from fedfloor.data.reading import placed as placed_columns
 from fedfloor.data.sources import MADE_HERE
 from fedfloor.experiment import DataSettings, Experiment
 from fedfloor.methods.catalog import EXACT
-from fedfloor.methods.chosen import EXCHANGED, method_of
+from fedfloor.methods.chosen import BESIDE, EXCHANGED, method_of
 from fedfloor.tasks.figures import FALSE_ALARMS, RECONSTRUCTION_ERROR
 from fedfloor.tasks.metric import stated
 
@@ -161,7 +161,8 @@ def put(document: Table, path: Sequence[str], new: Any, typed: str) -> None:
             above[name] = table = {"kind": table}
         if not isinstance(table, dict):
             more = ' Write a part with settings as a table, such as { kind = "krum", outliers = 1 }.'
-            raise SettingError(f"{typed}: '{name}' is a value, not a table.{more if name in EXCHANGED else ''}")
+            more = more if name in {*EXCHANGED, *BESIDE} else ""
+            raise SettingError(f"{typed}: '{name}' is a value, not a table.{more}")
     table[path[-1]] = new
     if len(path) >= 3 and [*path[:2]] == COLUMNS:
         placed_columns(document["data"]["columns"], path[2])

@@ -233,7 +233,7 @@ def test_a_regression_is_reported_by_its_own_figures_in_their_unit(tmp_path: Pat
     drawn = charts.headline_figure(groups(runs), 20)
     assert drawn is not None
     assert drawn.layout.yaxis.title.text == "RMSE (cycles)"
-    assert "| method | RMSE | minus fedavg | R2 | loss |" in table(runs)
+    assert "| method | RMSE (cycles) | minus fedavg | R2 | loss |" in table(runs)
 
 
 @pytest.mark.parametrize(

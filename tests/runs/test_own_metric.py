@@ -19,7 +19,9 @@ from fedfloor.experiment import EvaluateSettings
 from fedfloor.parts.metrics import headline
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import read_run
+from fedfloor.report.story import apart
 from fedfloor.report.table import natural_target, summary
+from fedfloor.report.words import markdown
 from fedfloor.rollout.registry import metric_of
 from fedfloor.tasks.figures import OWN, Errors, Kind, Predictions
 from fedfloor.tasks.metric import Calculation, recorded, samples_of, stated
@@ -175,6 +177,9 @@ def test_other_settings_are_another_headline(command: Command) -> None:
     command("run", "table.toml", "--set", "evaluate.headline=costs:WrongCost", "--set", "seed=1", "--out", "b")
     runs = (read_run(command.folder / "a"), read_run(command.folder / "b"))
     assert groups(runs).headline.name == "accuracy"
+    said = apart(groups(runs))  # both are called "wrong cost"
+    assert "with each = 10.0 in EUR, lower is better and wrong cost of costs:WrongCost in EUR" in said
+    assert "| method | wrong cost (EUR) | minus" in markdown(runs[:1])
     written = (command.folder / "a" / "experiment.toml").read_text()
     (command.folder / "e.toml").write_text(written.replace('better = "lower"', 'better = "higher"'))
     with refused("own-metric"):
@@ -192,11 +197,12 @@ def test_other_settings_are_another_headline(command: Command) -> None:
         ('{kind="costs:WrongCost", eech=1.0}', "unknown setting of metric 'costs:WrongCost'"),
         ('{kind="costs:WrongCost", each="much"}', "part-settings"),
         ("{each=1.0}", "evaluate.headline"),
+        ("costs:WrongCost\nevaluate.headline.each=3", "--set"),
     ],
 )
 def test_what_is_no_metric_is_refused_before_training(command: Command, name: str, key: str) -> None:
     with refused(key):
-        config.read(command.folder / "table.toml", [f"evaluate.headline={name}"])
+        config.read(command.folder / "table.toml", f"evaluate.headline={name}".split("\n"))
 
 
 def test_a_wrong_result_is_named_and_another_task_refused(command: Command) -> None:
@@ -266,6 +272,9 @@ def test_targets_of_ones_own_may_be_negative() -> None:
     figure = figure_of(unit="EUR", name="F2")
     assert (figure.phrase, figure.unit, figure.amount("3")) == ("an F2", "EUR", "3 EUR")
     figure.check_target(-40.0, "--until")
+    assert figure.round_target([-2.33, 1.0]) == -2.0
+    assert figure.round_target([2.33]) == 2.5
+    assert figure_of(unit="EUR", better="higher").round_target([-2.33, -7.0]) == -2.5
     with refused("own-metric"):
         figure_of(name="recall")
     with refused("own-metric"):

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfloor.base.errors import SettingError, shown
-from fedfloor.base.outside import SPEC, load
+from fedfloor.base.names import SPEC
+from fedfloor.base.outside import load
 from fedfloor.parts import named as part
 from fedfloor.tasks.figures import Figure, named
 from fedfloor.tasks.metric import OPTION, STATED, Metric, figure, parts_of

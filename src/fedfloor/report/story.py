@@ -24,6 +24,7 @@ from fedfloor.report.table import Row, leader, paired, seen_from, summary
 from fedfloor.report.traffic import traffic
 from fedfloor.report.words import CHANCE
 from fedfloor.tasks.figures import ACCURACY, Figure
+from fedfloor.tasks.metric import described
 
 LEAST = {
     "rounds": "the fewest rounds", "seconds": "the least time", "bytes": "the fewest bytes",
@@ -89,7 +90,10 @@ def _begun(text: str) -> str:
 
 def apart(compared: Compared) -> str:
     """Return a note if runs have different headlines, otherwise ""."""
-    names = list(dict.fromkeys(run.headline.name for run in compared.runs))
+    figures = dict.fromkeys(run.headline for run in compared.runs)
+    names = list(dict.fromkeys(figure.name for figure in figures))
+    if len(names) < len(figures):  # metrics of one's own with other settings
+        names = list(dict.fromkeys(map(described, figures)))
     return f"These runs have different headlines ({listed(names)}); here they are judged by accuracy." * (
         len(names) > 1
     )

@@ -508,7 +508,7 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
     more = cost_columns(rows, target) + _budget_columns(runs, budget) + _lost_columns(rows)
     figures = [column for column in beside(rows, headline) if column[1] not in ("accuracy", "macro_f1", "loss")]
     figures = figures or [("macro-F1", "macro_f1", 4)]
-    head = [of_head.format(first=first, headline=headline.name) for of_head in MARKDOWN_HEAD]
+    head = [of_head.format(first=first, headline=_named(headline)) for of_head in MARKDOWN_HEAD]
     head = [*head[:3], *[name for name, _, _ in figures], *head[3:], *[name for name, _ in more]]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for i, row in enumerate(rows):

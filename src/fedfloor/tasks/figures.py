@@ -404,6 +404,7 @@ class Figure:
         """Return the best round number that is no better than the best of several values; None if there is none."""
         best = max((self.gain(value, 0.0) for value in reached), default=-math.inf)
         every = NATS if self.kind.unit == "nats" else HALVES
+        every = (*every, 0.0, *(-step for step in every)) if self.kind.each else every
         every = STEPS if self.share or not (self.kind.unit or self.kind.each) else every
         steps = [step for step in every if self.gain(step, 0.0) <= best]
         return self.best(steps) if steps else None

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, shown
-from fedfloor.base.outside import SPEC, load
+from fedfloor.base.names import SPEC
+from fedfloor.base.outside import load
 from fedfloor.tasks.figures import OWN, Figure, Kind, Predictions, is_figure, named
 from fedfloor.tasks.tested import TestedSamples
 
@@ -130,6 +131,23 @@ def stated(metric: Figure) -> str | dict[str, Any]:
     facts = {"name": metric.name, "better": metric.kind.better, "unit": metric.kind.unit}
     tasks = {"tasks": list(metric.kind.tasks)} if metric.kind.tasks else {}
     return {"kind": calculation.code, **dict(calculation.settings), **facts, **tasks}
+
+
+def described(metric: Figure) -> str:
+    """Return a metric's name, with code, settings, direction and unit if it is one's own.
+
+    >>> described(recorded({"kind": "costs:Cost", "alarm": 4, "name": "cost", "better": "lower", "unit": "EUR"}))
+    'cost of costs:Cost with alarm = 4 in EUR, lower is better'
+    """
+    calculation = metric.kind.value
+    if not isinstance(calculation, Calculation):
+        return metric.name
+    settings = ", ".join(f"{name} = {value}" for name, value in calculation.settings)
+    unit = f" in {metric.kind.unit}" if metric.kind.unit else ""
+    return (
+        f"{metric.name} of {calculation.code}{f' with {settings}' if settings else ''}{unit}, {metric.kind.better} is "
+        "better"
+    )
 
 
 def figure(code: str, settings: Mapping[str, Any], facts: Mapping[str, Any], option: str = OPTION) -> Figure:
