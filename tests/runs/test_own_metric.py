@@ -66,6 +66,11 @@ class Few(WrongCost):
         return 1.0
 
 @dataclass(frozen=True)
+class Nothing(WrongCost):
+    def value(self, samples):
+        return np.float64("nan")
+
+@dataclass(frozen=True)
 class Life(WrongCost):
     tasks = ("regression",)
 
@@ -221,6 +226,8 @@ def test_parts_of_the_samples_for_which_it_fails_are_undefined(command: Command)
     final = json.loads((command.folder / "run" / "evaluation.json").read_text())
     assert final["figures"] == {"few": 1.0}
     assert None in final["resampled"]["figures"]["few"]
+    said = command("run", "table.toml", "--set", "evaluate.headline=costs:Nothing", "--out", "none", "--json")
+    assert "The nothing is no finite number in the last round of FedAvg" in said.document["remarks"][0]
 
 
 @pytest.mark.parametrize(
@@ -275,6 +282,10 @@ def test_targets_of_ones_own_may_be_negative() -> None:
     assert figure.round_target([-2.33, 1.0]) == -2.0
     assert figure.round_target([2.33]) == 2.5
     assert figure_of(unit="EUR", better="higher").round_target([-2.33, -7.0]) == -2.5
+    with refused("own-metric"):
+        figure_of(unit="<b>")
+    with refused("evaluate.headline"):  # in the folder of a stranger
+        recorded({"kind": "costs:Cost", "each": [1], "name": "cost", "better": "lower", "unit": "EUR"})
     with refused("own-metric"):
         figure_of(name="recall")
     with refused("own-metric"):

@@ -23,12 +23,27 @@ RISE = 1.1  # ratio to the lowest loss
 
 
 def remarks(compared: Compared) -> list[str]:
-    """Return texts on a recalibration, the baseline, models of one class, rising losses, too few rounds, and seeds."""
+    """Return texts on an undefined headline, a recalibration, attackers, the baseline, models of one class, training.
+
+    The last are rising losses, too few rounds, and seeds.
+    """
     classes = compared.task == CLASSES
     own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared), unmarked(compared))
     last = (rising(compared), unconverged(compared), other_seeds(compared))
-    every = (recalibrated.words(compared), attacked(compared), *own, *last)
+    every = (undefined(compared), recalibrated.words(compared), attacked(compared), *own, *last)
     return [text for text in every if text]
+
+
+def undefined(compared: Compared) -> str:
+    """Return a text on the methods whose headline is no finite number in a run's last round; "" without any."""
+    headline = compared.recorded
+    ends = {group.label.shown: [run.rounds[-1].figures or {} for run in group.runs if run.rounds] for group in compared}
+    names = [name for name, each in ends.items() if any(row.get(headline.name, 0.0) is None for row in each)]
+    if not names:
+        return ""
+    return (
+        f"The {headline.name} is no finite number in the last round of {listed(names)}: it is undefined, or infinite."
+    )
 
 
 def attacked(compared: Compared) -> str:

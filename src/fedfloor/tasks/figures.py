@@ -385,7 +385,13 @@ class Figure:
         return None if value is None else float(value)
 
     def gain(self, value: float, other: float) -> float:
-        """Return the advantage of a value over another; negative if it is worse."""
+        """Return the advantage of a value over another; negative if it is worse.
+
+        >>> named("NASA score").gain(math.inf, math.inf), named("RMSE").gain(2.0, 3.0)
+        (0.0, 1.0)
+        """
+        if value == other:  # also where both are infinite
+            return 0.0
         return value - other if self.kind.better == "higher" else other - value
 
     def worst(self, values: Iterable[float]) -> float:

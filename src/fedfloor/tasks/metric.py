@@ -24,7 +24,7 @@ from fedfloor.tasks.tested import TestedSamples
 Scalar = str | int | float | bool
 STATED = ("name", "better", "unit", "tasks")  # what a run's file states of a metric beside its settings
 LONGEST = 40  # characters of a name
-NAME = re.compile(rf"(?!\s)[^,=\x00-\x1f\x7f]{{1,{LONGEST}}}(?<!\s)")
+NAME = re.compile(rf"(?! )[^,=<>|]{{1,{LONGEST}}}(?<! )")  # without what tables and pages have a use for
 OPTION = "evaluate.headline"
 
 
@@ -164,23 +164,34 @@ def figure(code: str, settings: Mapping[str, Any], facts: Mapping[str, Any], opt
     name, better, unit = (facts[key] for key in STATED[:3])
     tasks = facts.get("tasks", ())
     where = f"{option}: metric '{code}'"
-    if not isinstance(name, str) or not NAME.fullmatch(name) or " of " in name or is_figure(name):
+    if (
+        not isinstance(name, str)
+        or not (NAME.fullmatch(name) and name.isprintable())
+        or " of " in name
+        or is_figure(name)
+    ):
         raise SettingError(
-            f"{where}: name = {shown(name)}: must be a text of at most {LONGEST} characters, without a comma, =, or "
-            "' of ', and not the name of a built-in metric.",
+            f"{where}: name = {shown(name)}: must be a text of at most {LONGEST} characters, without a comma, =, <, "
+            ">, |, or ' of ', and not the name of a built-in metric.",
             key="own-metric",
         )
     if better not in ("higher", "lower"):
         raise SettingError(f"{where}: better = {shown(better)}: must be 'higher' or 'lower'.", key="own-metric")
-    if not isinstance(unit, str) or not unit.isprintable():
+    if unit != "" and not _short(unit):
         raise SettingError(
             f"{where}: unit = {shown(unit)}: must be a text, such as 'EUR' or 'share'.", key="own-metric"
         )
     if not isinstance(tasks, list | tuple) or not all(isinstance(task, str) for task in tasks):
         raise SettingError(f"{where}: tasks = {shown(tasks)}: must be kinds of task, such as ('regression',).")
+    if odd := [key for key, setting in settings.items() if not isinstance(setting, Scalar)]:
+        raise SettingError(f"{where}: {odd[0]} = {shown(settings[odd[0]])}: must be a number, a text, true or false.")
     value = Calculation(code, tuple(sorted(settings.items())))
     kind = Kind(name, value, unit=unit, better=better, tasks=tuple(tasks), each=True)
     return Figure(kind, own="" if unit in ("share", OWN) else unit)
+
+
+def _short(text: object) -> bool:
+    return isinstance(text, str) and text.isprintable() and NAME.fullmatch(text) is not None
 
 
 def samples_of(
