@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,6 +47,13 @@ def test_a_run_shows_itself() -> None:
     assert f'cy="{(low + high) / 2:.1f}"' in shown
     for colour in ("black", "white", "#000", "#fff"):  # text has the notebook's own colour, light or dark
         assert colour not in shown
+
+
+def test_a_curve_below_zero_stays_in_its_frame() -> None:
+    figures = [{"R2": -3.0}, {"R2": math.inf}, {"R2": 0.5}]
+    shown = api.html(Path("runs/a"), "finished", [replace(line(n, None), figures=row) for n, row in enumerate(figures)])
+    heights = [float(y) for y in re.findall(r'cy="(.*?)"', shown)]
+    assert heights == [api.HEIGHT - api.BOTTOM, api.TOP]
 
 
 @pytest.mark.parametrize("lines", [[], [line(1, None)], [line(1, 0.5)]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -276,7 +277,8 @@ def html(
     about |= {"rows": [list(row.values()) for row in rows], "sentences": sentences}
     name = lines[-1].headline[0] if lines else ACCURACY.name
     figure = headline or (named(name) if is_figure(name) else ACCURACY)
-    scored = [(line, value) for line in lines if (value := figure.read(line)) is not None]
+    read = [(line, figure.read(line)) for line in lines]
+    scored = [(line, value) for line, value in read if value is not None and math.isfinite(value)]
     if scored:
         (last, value) = scored[-1]
         (best, top) = max(scored, key=lambda entry: figure.gain(entry[1], 0.0))
@@ -288,7 +290,9 @@ def html(
 def _curve(scored: Sequence[tuple[Line, float]], *, share: bool) -> dict[str, Any]:
     """Return the coordinates of a metric against rounds in px, for the template."""
     rounds = [line.round for line, _ in scored]
-    most = 1.0 if share else max(value for _, value in scored) or 1.0
+    least = min(0.0, *(value for _, value in scored))
+    most = 1.0 if share else max(0.0, *(value for _, value in scored))
+    span = most - least or 1.0
     right = WIDTH - RIGHT
     floor = HEIGHT - BOTTOM
 
@@ -296,11 +300,11 @@ def _curve(scored: Sequence[tuple[Line, float]], *, share: bool) -> dict[str, An
         return LEFT + (number - rounds[0]) / max(rounds[-1] - rounds[0], 1) * (right - LEFT)
 
     def y(value: float) -> float:
-        return floor - value / most * (floor - TOP)
+        return floor - (value - least) / span * (floor - TOP)
 
     return {
         "points": [(x(line.round), y(value)) for line, value in scored],
-        "grid": [(y(part * most), part * most) for part in (0, 0.25, 0.5, 0.75, 1)],
+        "grid": [(y(least + part * span), least + part * span) for part in (0, 0.25, 0.5, 0.75, 1)],
         "ticks": [(x(n), n) for n in dict.fromkeys((rounds[0], rounds[len(rounds) // 2], rounds[-1]))],
         "width": WIDTH, "height": HEIGHT, "left": LEFT, "right": right, "ceiling": TOP, "floor": floor,
     }  # fmt: skip
