@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.names import excerpt
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.categories import sources
 from fedfloor.data.kinds import CALENDAR, COUNTS, measured, word_of
@@ -41,6 +42,12 @@ NUMBERS = ("number", "nummer")  # ends of names of parts' and orders' numbers
 NUMBERED = {"serial", "barcode", "part", "workpiece", "order", "lot", "batch", "charge", "teil", "auftrag", "werkstück"}
 OWN = 0.9  # share of different values among the numbers of parts
 RELATED = 0.5  # rank correlation with another sensor from which a column is measured and numbers no parts
+# of a meter: share of devices in which it only rises, share of steps that rise, and rises per new beginning, at least;
+# the reading after a new beginning, as a share of that before, at most
+METERED = 0.8
+NEAR_ZERO = 0.1
+RISING = 0.2
+CLIMBS = 100
 NEARLY = 0.8  # share of the highest autocorrelation that is nearly as high
 
 
@@ -91,6 +98,7 @@ def of_sensors(data: Dataset) -> list[Finding]:
     reasons |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in reasons}
     empty = "empty these cells, or name it as it is written: --set 'data.missing_texts=[\"{}\"]'"
     marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := missing_mark(x[:, i], empty))}
+    marks |= {i: text for i, text in _meters(data).items() if i not in reasons}
     return [
         Finding(data.inputs.columns[i], text, i in reasons, i in counted | named, text.endswith(CONSTANT))
         for i, text in sorted((reasons | marks).items())
@@ -278,6 +286,46 @@ def _between(column: NDArray[np.float64], group: NDArray[np.int64]) -> float | N
     count = np.bincount(group)
     means = np.bincount(group, column) / np.maximum(count, 1)
     return float((count * (means - column.mean()) ** 2).sum() / len(column) / total)
+
+
+def _meters(data: Dataset) -> dict[int, str]:
+    """Return the sensors that only rise in most devices, as a meter does that is read, and the predicate on each.
+
+    A fall counts as a new beginning if it leads to near 0: a meter was replaced, or its digits were used up.
+    """
+    recordings = data.run is not None or data.inputs.names.get("run")  # what rises in each of them begins anew
+    if data.time is None or data.owner is None or recordings:
+        return {}
+    rows = [np.flatnonzero(data.owner == k)[:SERIES] for k in np.unique(data.owner)[:DEVICES].tolist()]
+    series = [(int(data.owner[mine[0]]), last_row(data, mine)) for mine in rows if len(mine) >= MANY]
+    found = {}
+    for i, name in enumerate(data.inputs.columns):
+        each = [(device, _restarts(x[:, i])) for device, x in series]
+        read = [(device, falls) for device, falls in each if falls is not None]
+        if not each or len(read) < METERED * len(each) or word_of(name) in CALENDAR:
+            continue
+        again = [data.owned.names[device] for device, falls in read if falls]
+        restarts = f" It begins anew in {excerpt(again, 3)}, as a meter that was replaced." if again else ""
+        found[i] = (
+            "only rises, as a meter's readings do: later values are beyond those of training."
+            f"{restarts} If it is a meter, write what it adds from row to row in its place, without the step where it "
+            f'begins anew: in pandas, table.groupby(DEVICE)["{name}"].diff().clip(lower=0)'
+        )
+    return found
+
+
+def _restarts(column: NDArray[np.number[Any]]) -> int | None:
+    """Return how often a meter's readings begin anew; None if a series does not only rise besides.
+
+    >>> _restarts(np.arange(9)), _restarts(np.arange(300) % 150), _restarts(np.arange(300) % 9)
+    (0, 1, None)
+    """
+    known = column[~np.isnan(column)]
+    steps = np.diff(known)
+    rises = int((steps > 0).sum())
+    falls = np.flatnonzero(steps < 0)
+    anew = bool((known[falls + 1] <= NEAR_ZERO * known[falls]).all()) if len(falls) else True
+    return len(falls) if anew and rises >= RISING * len(steps) > 0 and rises >= CLIMBS * len(falls) else None
 
 
 def _counters(data: Dataset) -> set[int]:
