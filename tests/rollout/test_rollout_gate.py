@@ -20,6 +20,7 @@ from test_rollout_drift import CA, predicting
 import fedfloor
 from fedfloor import Metric, TestedSamples, config
 from fedfloor.base.errors import SettingError
+from fedfloor.base.outside import name_of
 from fedfloor.base.ranges import RefusedError
 from fedfloor.cli import releasing
 from fedfloor.data.files import buffer
@@ -100,7 +101,7 @@ class Wrong(Metric):
 def test_a_device_judges_by_a_metric_of_ones_own() -> None:
     truth = loaded(1)
     other = loaded(2)
-    figure = headline(f"{__name__}:Wrong")
+    figure = headline(name_of(Wrong))
     found = judge(lambda: seen_by(truth), figure)(truth, other)
     right = value(other, seen_by(truth), ACCURACY)
     assert right is not None

@@ -15,6 +15,7 @@ import pytest
 
 from commands import Command, lines
 from fedfloor import Metric, TestedSamples, config
+from fedfloor.base.outside import name_of
 from fedfloor.experiment import EvaluateSettings
 from fedfloor.parts.metrics import headline
 from fedfloor.report.groups import groups
@@ -272,7 +273,7 @@ def test_a_metric_given_as_an_object_is_that_of_its_table() -> None:
 
 
 def figure_of(**settings: Any) -> Any:
-    return headline({"kind": f"{__name__}:LateShare", **settings})
+    return headline({"kind": name_of(LateShare), **settings})
 
 
 def test_targets_of_ones_own_may_be_negative() -> None:

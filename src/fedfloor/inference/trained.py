@@ -40,7 +40,7 @@ from fedfloor.tasks.answer import Answer
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.figures import ACCURACY, Figure
 from fedfloor.tasks.kinds import read
-from fedfloor.tasks.metric import recorded
+from fedfloor.tasks.metric import Calculation, recorded
 from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
@@ -326,7 +326,7 @@ def load_model(
         staying=Staying(network, *left) if left is not None and network.numbers(left[0]) else None,
         levels=None if sensors is None else _levels(given, task.unread),
         models=None if device or which != "last" else _models(Path(folder), own=own, within=within),
-        headline=_headline(path.parent, header.classes),
+        headline=_headline(path.parent, header.classes, own=own),
         own_code=own,
     )  # fmt: skip
 
@@ -357,12 +357,14 @@ def _models(run: Path, *, own: bool, within: float | None) -> DeviceModels | Non
     )
 
 
-def _headline(run: Path, classes: Sequence[str]) -> Figure:
-    """Return the headline of the experiment in a folder; the accuracy without a readable one."""
+def _headline(run: Path, classes: Sequence[str], *, own: bool) -> Figure:
+    """Return the headline of a folder's experiment, importing its code with ``own``; the accuracy if unreadable."""
     try:
         figure = recorded(toml(run / "experiment.toml", "experiment")["evaluate"]["headline"])
     except (SettingError, KeyError, TypeError, AttributeError):
         return ACCURACY
+    if own and isinstance(figure.kind.value, Calculation):
+        load(figure.kind.value.code, "metric")
     return figure if not figure.of or figure.of in classes else ACCURACY
 
 

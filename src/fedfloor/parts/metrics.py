@@ -8,14 +8,14 @@ from typing import Any
 
 from fedfloor.base.errors import SettingError, shown
 from fedfloor.base.names import SPEC
-from fedfloor.base.outside import load
+from fedfloor.base.outside import loaded
 from fedfloor.parts import named as part
 from fedfloor.tasks.figures import Figure, named
 from fedfloor.tasks.metric import OPTION, STATED, Metric, figure, parts_of
 
 
 def headline(value: str | Mapping[str, Any], option: str = OPTION) -> Figure:
-    """Return the metric of an experiment's setting: a built-in one by its name, or one's own, whose code is imported.
+    """Return the metric of an experiment's setting: a built-in one by its name, or one's own, imported already.
 
     Args:
         value: the name, ``module:Name``, or a table of it as ``kind`` and its settings; the table in a run's folder
@@ -23,7 +23,7 @@ def headline(value: str | Mapping[str, Any], option: str = OPTION) -> Figure:
         option: the setting, for messages.
 
     Raises:
-        SettingError: there is no such metric, its code cannot be imported, or it is not as stated.
+        SettingError: there is no such metric, its code is not loaded, or it is not as stated.
 
     >>> headline("recall of fault").of
     'fault'
@@ -31,7 +31,7 @@ def headline(value: str | Mapping[str, Any], option: str = OPTION) -> Figure:
     if isinstance(value, str) and not SPEC.fullmatch(value):
         return named(value, option)
     code, table = parts_of(value, option)
-    fields = getattr(load(code, "metric"), "__dataclass_fields__", {})
+    fields = getattr(loaded(code, "metric"), "__dataclass_fields__", {})
     said = {key: table.pop(key) for key in STATED if key in table and key not in fields}
     metric = part.make("metric", code, table, {}, Metric, ("value",))
     facts = {

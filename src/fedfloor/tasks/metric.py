@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, shown
 from fedfloor.base.names import SPEC
-from fedfloor.base.outside import load
+from fedfloor.base.outside import loaded
 from fedfloor.tasks.figures import OWN, Figure, Kind, Predictions, is_figure, named
 from fedfloor.tasks.tested import TestedSamples
 
@@ -50,7 +50,7 @@ class Metric(ABC):
 
 @dataclass(frozen=True)
 class Calculation:
-    """The calculation of a metric of one's own, whose code is imported when it is first called.
+    """The calculation of a metric of one's own, whose code has been imported with the experiment.
 
     Args:
         code: ``module:Name``.
@@ -79,12 +79,12 @@ class Calculation:
         return None if math.isnan(value) else value
 
     def made(self) -> Metric:
-        """Return the metric; imports its code.
+        """Return the metric; its code was imported where the experiment, or a model for predictions, was read.
 
         Raises:
-            SettingError: it cannot be imported, or is no class derived from Metric.
+            SettingError: its code is not loaded, or no class derived from Metric.
         """
-        kind = load(self.code, "metric")
+        kind = loaded(self.code, "metric")
         if not (isinstance(kind, type) and issubclass(kind, Metric)):  # a function would run with settings of a file
             raise SettingError(f"metric '{self.code}' is not a class derived from fedfloor.Metric.", key="own-metric")
         return kind(**dict(self.settings))
