@@ -128,6 +128,19 @@ def test_numbers_are_predicted_as_numbers() -> None:
     assert predicted.shape == (N,)
 
 
+def test_lives_are_predicted_as_chances_to_fail() -> None:
+    rng = np.random.default_rng(0)
+    table = {"machine": np.repeat(["a", "b"], 60), "load": rng.random(120), "failed": rng.random(120) < 0.7}
+    table["age"] = rng.exponential(100 - 60 * table["load"])
+    run = fedfloor.train(
+        table, device="machine", label="failed", task="survival", references=False, name="lives",
+        changes={"data.columns.life": "age"},
+    )  # fmt: skip
+    chances = run.model.predict(table)
+    assert [chance is None for chance in chances] == [bool(failed) for failed in table["failed"]]  # nothing is left
+    assert all(0 <= chance <= 1 for chance in chances if chance is not None)
+
+
 def test_a_mistake_names_the_column_in_the_words_of_python() -> None:
     with refused("no-column") as error:
         fedfloor.train(plant(), device="machines", label="state")

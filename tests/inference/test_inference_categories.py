@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import fedfloor
 from commands import Command
@@ -80,3 +82,42 @@ def test_onnx_is_predict_on_the_raw_table(tmp_path: Path, kind: str, window: Win
     assert kind == "unit" or len({one["predicted"] for one in answers}) == 2
     about = session.get_modelmeta().custom_metadata_map
     assert all(name in json.dumps(about) for name in (*TOOLS, *SHIFTS))
+
+
+def test_true_and_false_are_the_same_in_files_and_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R and SQL write TRUE, pandas True: a model of either answers a table of the other."""
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {"m": np.repeat(["a", "b"], 60), "heat": rng.normal(size=120), "cover": rng.random(120) < 0.5}
+    )
+    frame["worn"] = frame["cover"] ^ (rng.random(120) < 0.1)
+    upper = frame.assign(**{name: frame[name].astype(str).str.upper() for name in ("cover", "worn")})
+    upper.to_csv("upper.csv", index=False)
+    answers = []
+    for name, table in (("file", Path("upper.csv")), ("frame", frame)):
+        run = fedfloor.train(table, device="m", label="worn", rounds=14, name=name, references=False)
+        for rows in (frame, upper):
+            told = run.model.predict(rows)
+            answers.append([str(label).casefold() for label in told])
+    assert answers[0] == answers[1]
+    assert answers[2] == answers[3]
+    assert (
+        np.mean([answer == str(worn).casefold() for answer, worn in zip(answers[0], frame["worn"], strict=True)]) > 0.8
+    )
+
+
+def test_a_model_of_texts_alone_reads_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    mode = rng.integers(0, 3, 120)
+    worn = np.where((mode == 0) ^ (rng.random(120) < 0.1), "yes", "no")
+    frame = pandas.DataFrame({" m": np.repeat(["a", "b"], 60), "mode ": [TOOLS[k] for k in mode], "worn": worn})
+    frame.to_csv("counted.csv")  # with the numbers of rows, and blanks around names
+    parquet.write_table(pa.Table.from_pandas(frame), "plain.parquet")
+    for path in ("counted.csv", "plain.parquet"):
+        run = fedfloor.train(Path(path), device="m", label="worn", rounds=14, name=path[:5], references=False)
+        for rows in (frame, pandas.read_csv("counted.csv")):
+            assert [*run.model.predict(rows)] == ["yes" if k == 0 else "no" for k in mode]

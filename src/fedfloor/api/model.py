@@ -37,7 +37,7 @@ class TrainedModel:
 
     @in_python
     def predict(self, data: Any, device: str = "") -> Any:
-        """Return the predicted class, number or alarm of every row or sample.
+        """Return the predicted class, number, alarm or chance to fail of every row or sample.
 
         Args:
             data: a table with the columns of training, such as a DataFrame; or an array of samples [n, *shape].
@@ -53,7 +53,7 @@ class TrainedModel:
         """
         columns = self._columns(data, device)
         names = [name for name in columns if name == "predicted" or name.startswith("predicted ")]
-        names = names or [name for name in columns if name == "alarm"] or ["score"]
+        names = names or [name for name in columns if name in ("alarm", "chance")] or ["score"]
         chosen = frames.columns_like(data, {name: columns[name] for name in names})
         return chosen[names[0]] if len(names) == 1 else chosen
 

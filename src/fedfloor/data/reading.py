@@ -379,6 +379,7 @@ class Reading:
         | Classification | Regression | Reconstruction | Forecasting | Survival | None
     ) = None  # fmt: skip
     whole: ClassVar[bool] = False
+    named: ClassVar[bool] = False
     told: ClassVar[Sequence[Problem]] = ()
 
     def __post_init__(self) -> None:
@@ -573,6 +574,13 @@ class DeviceReading(Reading):
     """The reading of a single device's data: all samples are for training, and a single class is allowed."""
 
     whole: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ModelReading(DeviceReading):
+    """The reading of a table for a model: the columns of numbers are those of ``columns.values``, even none."""
+
+    named: ClassVar[bool] = True
 
 
 def check_bins(edges: Sequence[float], classes: Sequence[str]) -> None:

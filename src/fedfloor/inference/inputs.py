@@ -29,7 +29,7 @@ from fedfloor.data.files.sheet import read as read_sheet
 from fedfloor.data.files.times import written
 from fedfloor.data.files.titles import own_titles
 from fedfloor.data.files.units import same_unit, units_of
-from fedfloor.data.reading import Columns, DeviceReading
+from fedfloor.data.reading import Columns, ModelReading
 from fedfloor.data.series import fill
 from fedfloor.data.split import runs
 from fedfloor.inference.samples import (
@@ -138,7 +138,7 @@ def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
     columns = Columns(**names)
     if path.name.lower().removesuffix(".gz").endswith(MATRIX):
         return _matrix(path, sensors.columns), columns
-    reading = DeviceReading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.form)
+    reading = ModelReading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.form)
     own_reading = own_titles(path, reading)
     _compare_units(path, sensors.coding.get("units", {}), own_reading.dialect())
     (sheet,) = encoded([read_sheet(path, own_reading, (), lenient=True)], categories, reading)

@@ -16,6 +16,7 @@ from fedfloor.data.dataset import HOLES
 from fedfloor.data.files.encode import is_number, numbers
 from fedfloor.data.files.layout import NO_LABEL
 from fedfloor.data.files.sheet import Sheet
+from fedfloor.data.files.spellings import truths
 from fedfloor.data.files.tree import Naming
 
 Shape = tuple[int, ...]
@@ -173,6 +174,7 @@ def class_numbers(labels: Sequence[str], classes: Sequence[str]) -> tuple[NDArra
     (array([ 1, -1,  0, -1]), Counter({'c': 1}))
     """
     number = {name: i for i, name in enumerate(classes)}
+    number |= {other: number[name] for other, name in truths(classes).items()}
     others = Counter(label for label in labels if label not in number and label.lower() not in NO_LABEL)
     return np.array([number.get(label, UNKNOWN) for label in labels], np.int64), others
 

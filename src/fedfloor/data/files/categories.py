@@ -16,6 +16,7 @@ from fedfloor.base.names import count, toml_key, toml_list
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.layout import CATEGORY, NO_LABEL
 from fedfloor.data.files.sheet import Sheet
+from fedfloor.data.files.spellings import truths
 from fedfloor.data.reading import Categories, OneHot, Problem, Reading
 
 log = logging.getLogger(__name__)
@@ -142,6 +143,8 @@ def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], reading: Re
     one_hot = isinstance(how, OneHot)
     values: tuple[str, ...] = how.values if isinstance(how, OneHot) else how
     place: dict[str, float] = {value: number for number, value in enumerate(values)}
+    if reading.whole:  # of a model
+        place |= {other: place[value] for other, value in truths(values).items()}
     code = np.array([place.get(text, -1.0) for text in texts], np.float64)
     unlisted = np.flatnonzero(code == -1.0)
     empty = np.array([texts[row].casefold() in NO_LABEL for row in unlisted.tolist()], bool)

@@ -243,10 +243,14 @@ def parquet_rows(path: Path, decimal: str = ".") -> Iterator[tuple[int, list[str
 
 def parquet_batches(layout: TableLayout) -> Iterator[ColumnBatch]:
     """Yield the rows of a Parquet file in batches; errors name row and column."""
+    import pyarrow as pa
+
+    own = parquet_names(layout.path)  # with blanks around them, or none, where the header has a name to type
     before = 0
-    for batch in _batches(layout.path, ROWS, [layout.header[i] for i in (*layout.values, *layout.texts)]):
+    for batch in _batches(layout.path, ROWS, [own[i] for i in (*layout.values, *layout.texts)]):
         if batch.num_rows:
-            yield _of_parquet(batch, layout, before)
+            names = [layout.header[own.index(name)] for name in batch.schema.names]
+            yield _of_parquet(pa.RecordBatch.from_arrays(batch.columns, names), layout, before)
         before += batch.num_rows
 
 

@@ -19,6 +19,7 @@ from fedfloor.data.ended import MISSING, several
 from fedfloor.data.files.joined import SPANS, Joined, joined
 from fedfloor.data.files.marks import other_marks, rewritten, ungrouped
 from fedfloor.data.files.rows import CALLED, Row, place
+from fedfloor.data.files.spellings import TRUTH
 from fedfloor.data.files.times import NUMBERS, READ, Form, TimeError
 from fedfloor.data.files.times import read as read_times
 from fedfloor.data.reading import SKEWED, Columns, Reading, dealt, skipped
@@ -118,7 +119,8 @@ class TableLayout:
         roles |= {CATEGORY + name: where[name] for name in categories}
         taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
         taken |= {names[i] for each in more for i in each.parts}
-        sensors = reading.columns.values or tuple(name for name in names if name not in taken)
+        others = () if reading.named else tuple(name for name in names if name not in taken)
+        sensors = reading.columns.values or others
         spans = tuple(name for role in SPANS if (name := getattr(reading.columns, role)) is not None)
         sensors += () if lenient else tuple(name for name in spans if name not in sensors)
         if not sensors and not categories:
@@ -199,6 +201,8 @@ class TableLayout:
             value = float(text if self.reading.decimal == "." else text.replace(",", ".", 1))
         except ValueError:
             value = np.nan if text.casefold() in MISSING else None
+            if value is None and self.reading.whole:  # of a model of booleans, which Parquet and pandas have
+                value = TRUTH.get(text.casefold())
         if value is None or "_" in text or (self.reading.decimal == "," and "." in text):
             raise self.not_a_number(line, cell, column)
         if abs(value) > LARGEST:

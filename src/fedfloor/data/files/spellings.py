@@ -33,6 +33,21 @@ def respelt(labels: Sequence[str], spellings: Mapping[str, str] | None) -> list[
     return [(spellings or {}).get(label, label) for label in labels]
 
 
+TRUTH = {"false": 0.0, "true": 1.0}
+
+
+def truths(values: Sequence[str]) -> dict[str, str]:
+    """Return true and false as pandas, R or SQL, and JSON write them → as the values of a model have them.
+
+    >>> truths(["FALSE", "TRUE"])["True"], truths(["ok", "worn"])
+    ('TRUE', {})
+    """
+    own = {value.casefold(): value for value in values}
+    if own.keys() != TRUTH.keys() or len(values) != len(own):
+        return {}
+    return {form(word): own[word] for word in own for form in (str.title, str.upper, str.lower)}
+
+
 def option(spellings: Mapping[str, str]) -> str:
     """Return the option by which texts denote classes.
 
