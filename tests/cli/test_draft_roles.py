@@ -358,6 +358,10 @@ def test_a_column_of_states_is_offered_as_the_label_and_not_as_the_device(comman
     ownerless = command("new", "water.csv")
     command.refused(ownerless, "no column 'device'")
     assert "It may be" not in ownerless.err
+    (command.folder / "halle.csv").write_text(
+        "Zeit;Luft;Last\n" + "".join(f"{i};{i % 20},{i % 7};{i}\n" for i in range(99))
+    )
+    assert "It may be" not in command("new", "halle.csv").err  # numbers with a decimal comma name no machines
     undealt = command("new", "water.csv", "--set", "data.columns.device=")
     command.refused(undealt, "It may be 'Plant/Phase' (2 texts): --set data.columns.label=Plant/Phase.")
 

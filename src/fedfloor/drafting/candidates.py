@@ -49,7 +49,7 @@ def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str, excer
     known |= {part for name in others for part in parts_of(name)}
     ranked = []
     for i, name in enumerate(table.names):
-        cells = table.cells(name)
+        cells = _with_points(table.cells(name))
         many = len({*cells} - MISSING)
         text = is_text(cells, ".")
         whole = all(re.fullmatch(r"-?\d+(\.0)?", cell) for cell in filled(cells))
@@ -73,6 +73,17 @@ def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str, excer
             ranked.append((not last, *rank, i, name, f"{many} {'texts' if text else 'numbers'}"))
     flags = _flags(table) if role == "label" else {}
     return flags | {name: words for *_, name, words in sorted(ranked)[:CANDIDATES]}
+
+
+def _with_points(cells: list[str]) -> list[str]:
+    """Return cells with decimal points if some are numbers with a decimal comma.
+
+    >>> _with_points(["7,8", "3", "-"]), _with_points(["a,b", "c"])
+    (['7.8', '3', '-'], ['a,b', 'c'])
+    """
+    points = [cell.replace(",", ".") for cell in cells]
+    measured = any("," in cell and is_number(point) for cell, point in zip(cells, points, strict=True))
+    return points if measured else cells
 
 
 def _is_measure(cells: Sequence[str]) -> bool:
