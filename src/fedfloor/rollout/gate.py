@@ -45,7 +45,8 @@ class Judgement:
     def gain(self, figure: Figure) -> float:
         """Return the new model's gain in [−1, 1]: the difference of shares, or of other metrics divided by their sum.
 
-        >>> Judgement(9, 3.0, 5.0).gain(figure_named("RMSE")), Judgement(9, None, 5.0).gain(figure_named("RMSE"))
+        >>> from fedfloor.tasks.figures import named
+        >>> Judgement(9, 3.0, 5.0).gain(named("RMSE")), Judgement(9, None, 5.0).gain(named("RMSE"))
         (0.25, -1.0)
         """
         if self.new is None:
