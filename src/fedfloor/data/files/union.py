@@ -41,6 +41,24 @@ MANY = 1000
 LONG = 100
 
 
+def _given_twice(column: str, *, coarse: bool) -> str:
+    """Return what to do about times that a device has in several rows; ``coarse``: in most of its rows."""
+    several = (
+        "If several machines or recordings have the same name, set the column that distinguishes them: --set "
+        "data.columns.run=NAME."
+    )
+    if coarse:
+        return (
+            "Times are coarser than rows, as days are: they give the rows of a device no order. Write the time of day "
+            f"beside them, or leave them out: {typed('data.columns.time', '')}, and where rows are in order, --set "
+            f"'data.split={{kind=\"last\",rows=N}}'. {several}"
+        )
+    return (
+        f"A device must have one row for each time, and these rows differ: remove one of them. {several} If "
+        f"'{column}' is no moment, such as a duration: {typed('data.columns.time', '')}."
+    )
+
+
 def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     """Return a description of the difference between the sensors of two tables.
 
@@ -251,20 +269,9 @@ class JoinedTables:
         if 2 * copies > len(wrong):
             which = "rows are exact copies" if copies > 1 else "row is an exact copy"
             return f"{start} {copies:,} {which} of earlier ones. Leave them out: --set data.copies=drop."
-        if twice and 2 * len(wrong) > len(time) and self.sheets[0].cell == Sheet.cell:
-            return (
-                f"{start} Times are coarser than rows, as days are: they give the rows of a device no order. Write the "
-                f"time of day beside them, or leave them out: {typed('data.columns.time', '')}, and where rows are in "
-                "order, --set 'data.split={kind=\"last\",rows=N}'. If several machines or recordings have the same "
-                "name, set the column that distinguishes them: --set data.columns.run=NAME."
-            )
         if twice:
-            return (
-                f"{start} A device must have one row for each time, and these rows differ: remove one of them. If "
-                "several machines or recordings have the same name, set the column that distinguishes them: --set "
-                f"data.columns.run=NAME. If '{roles['time']}' is no moment, such as a duration: "
-                f"{typed('data.columns.time', '')}."
-            )
+            coarse = 2 * len(wrong) > len(time) and self.sheets[0].cell == Sheet.cell
+            return f"{start} {_given_twice(roles['time'], coarse=coarse)}"
         names = [roles.get("label", ""), roles.get("run", "")]
         several = f" If recordings are numbered within each class: {typed('data.columns.run', JOIN.join(names))}."
         several = several if self.run.any() and all(names) else ""
